@@ -1,0 +1,71 @@
+# Two commands for a machine that has Python 3.11+ and make, nothing else:
+#   make demo [ARGS=--exit]     a server, a killed worker, a second one, one published document
+#   make test                   everything that CI checks
+
+SHELL := /bin/sh
+VENV := .venv
+BIN := $(VENV)/bin
+BUILD_INPUTS := pyproject.toml hatch_build.py app/vendored.py
+
+# The first interpreter of the path that is new enough; PYTHON=… overrides it.
+PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python; do \
+	if $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then echo $$python; break; fi; done)
+
+.PHONY: help demo test lint format soak lock tools clean
+.DEFAULT_GOAL := help
+
+help:
+	@sed -n 's/^#   make/make/p' Makefile
+
+# The server with exactly the locked packages, each checked against its hash, then this project itself.
+$(VENV)/.server: requirements/server.lock $(BUILD_INPUTS) | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --require-hashes --requirement requirements/server.lock
+	$(BIN)/python -m pip install --quiet --no-deps --editable .
+	@touch $@
+
+# The same with the tools of development; the second lock holds all of the first, at the same versions.
+$(VENV)/.dev: requirements/dev.lock $(BUILD_INPUTS) | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --require-hashes --requirement requirements/dev.lock
+	$(BIN)/python -m pip install --quiet --no-deps --editable .
+	@touch $@ $(VENV)/.server
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed on the path (or PYTHON=/path/to/python3)." >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+demo: $(VENV)/.server
+	@$(BIN)/atmem demo $(ARGS)
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+test: lint tools
+	$(BIN)/pytest -n 2 -m "not soak" $(ARGS)
+
+soak: $(VENV)/.dev tools
+	$(BIN)/pytest -m soak $(ARGS)
+
+format: $(VENV)/.dev
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+# The fault tests use strace. Installed when it can be; where it cannot, those tests say so by failing.
+tools:
+	@if [ "$$(uname)" = Linux ] && ! command -v strace >/dev/null && command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends strace; \
+	fi
+
+# Resolve again, for every supported Python and platform at once, with all hashes and no address of an index.
+LOCK = $(VENV)/lock/bin/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes \
+	--no-emit-index-url --no-emit-find-links --no-header --no-annotate --quiet
+lock: | $(BIN)/python
+	$(BIN)/python -m venv $(VENV)/lock
+	$(VENV)/lock/bin/python -m pip install --quiet 'uv>=0.9,<1'
+	$(LOCK) --extra server --extra postgres --output-file requirements/server.lock
+	$(LOCK) --extra dev --constraint requirements/server.lock --output-file requirements/dev.lock
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
