@@ -1,0 +1,246 @@
+"""`Store`: the one seam through which services read and write.
+
+Usage::
+
+    def work(connection: Connection) -> int:
+        connection.execute(sa.update(workflows).where(...).values(...))
+        return 1
+
+    count = store.write(work)      # committed and on disk when it returns
+
+Rules:
+
+* `work` has no side effect but its statements: it may run again after a conflict, and nothing may be answered
+  before `Store.write` returns.
+* Whatever `work` raises rolls everything back and comes out unchanged, `sqlalchemy.exc.IntegrityError` of a
+  constraint included: the service says what it means. Inside `work` nothing can be done after it (PostgreSQL
+  refuses further statements), so let it leave `write` and read again.
+* Whatever says that storage cannot answer becomes `UnavailableError`. Raised by `write` it leaves open whether
+  the commit took effect: the caller asks again with the same request, nobody here repeats it.
+* SQLite has one writer at a time. The threads of a process queue at a lock before ``BEGIN IMMEDIATE``;
+  processes ask every millisecond, as SQLite's own waiting (up to 100 ms between tries) lets a busy neighbour
+  starve them.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from sqlalchemy import exc
+
+from continuity.errors import UnavailableError
+from continuity.store import failures
+from continuity.store.sqlite import BEGIN
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from sqlalchemy import Connection, Engine
+
+T = TypeVar("T")
+
+WRITE_WAIT_S: Final = 5.0
+"""How long a writer waits for its turn, once among threads and once among processes."""
+CONFLICT_PAUSES_S: Final = (0.002, 0.01, 0.05)
+"""Pauses before the tries after the first, when PostgreSQL undid a transaction because of others."""
+_SNAPSHOT: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+
+
+class Store:
+    """Runs units of work against one engine of `engine.make_engine`. Safe to share between threads."""
+
+    def __init__(self, engine: Engine, *, write_wait_s: float = WRITE_WAIT_S) -> None:
+        """Keep `engine`; nothing is opened yet.
+
+        Args:
+            engine: From `continuity.store.engine.make_engine`; the store does not dispose of it.
+            write_wait_s: Seconds that a writer of SQLite waits for its turn before `UnavailableError`.
+        """
+        self._engine = engine
+        self._write_wait_s = write_wait_s
+        self._turn = threading.Lock()
+        self._holder: int | None = None
+        self._writer: Connection | None = None
+        driver_error: type[Exception] = engine.dialect.loaded_dbapi.Error
+        self._storage_errors = (exc.DBAPIError, exc.TimeoutError, driver_error)
+
+    @property
+    def engine(self) -> Engine:
+        """The engine, for migrations and status."""
+        return self._engine
+
+    @property
+    def is_postgresql(self) -> bool:
+        """True for PostgreSQL, False for SQLite."""
+        return self._engine.dialect.name == "postgresql"
+
+    def write(self, work: Callable[[Connection], T]) -> T:
+        """Run `work` in one writing transaction and commit it durably.
+
+        On SQLite the transaction is immediate, so nobody else writes meanwhile; on PostgreSQL it is
+        READ COMMITTED and `work` locks the rows that it decides on.
+
+        Returns:
+            What `work` returned; its statements are on disk.
+
+        Raises:
+            UnavailableError: Storage cannot answer; unknown whether the commit took effect.
+            sqlalchemy.exc.IntegrityError: A constraint refused; nothing has happened.
+            Exception: Whatever `work` raised; nothing has happened.
+            RuntimeError: Called from inside another `write` of the same thread; nothing has happened.
+        """
+        run = self._write_postgresql if self.is_postgresql else self._write_sqlite
+        with self._seam():
+            return run(work)
+
+    def read(self, work: Callable[[Connection], T]) -> T:
+        """Run `work` on one unchanging state of the database. It must not write.
+
+        Raises:
+            UnavailableError: Storage cannot answer.
+            Exception: Whatever `work` raised.
+        """
+        with self._seam():
+            return self._reading(work, begin=_SNAPSHOT if self.is_postgresql else "BEGIN")
+
+    def autocommit(self, work: Callable[[Connection], T]) -> T:
+        """Run `work`, one SELECT, outside of any transaction: the cheapest way to read a row.
+
+        Raises:
+            UnavailableError: Storage cannot answer.
+            Exception: Whatever `work` raised.
+        """
+        with self._seam():
+            return self._reading(work, begin="")
+
+    def close(self) -> None:
+        """Give back the writing connection of SQLite. The store can be used again afterwards."""
+        with self._turn:
+            self._drop_writer()
+
+    @contextmanager
+    def _seam(self) -> Iterator[None]:
+        try:
+            yield
+        except self._storage_errors as error:
+            if failures.is_ours(error):
+                raise
+            raise failures.unavailable(error) from error
+
+    # ---- reading
+
+    def _reading(self, work: Callable[[Connection], T], *, begin: str) -> T:
+        try:
+            return self._read_once(work, begin)
+        except exc.DBAPIError as error:
+            # A connection that died in the pool (the server was restarted) says so only when used. A read
+            # has no effect, so it is run again; the pool has dropped every connection of that age.
+            if not error.connection_invalidated:
+                raise
+        return self._read_once(work, begin)
+
+    def _read_once(self, work: Callable[[Connection], T], begin: str) -> T:
+        with self._engine.connect() as connection:
+            info = connection.connection.info
+            info[BEGIN] = begin
+            try:
+                return work(connection)
+            finally:
+                connection.rollback()
+                info.pop(BEGIN, None)
+
+    # ---- writing, PostgreSQL
+
+    def _write_postgresql(self, work: Callable[[Connection], T]) -> T:
+        for pause_s in CONFLICT_PAUSES_S:
+            try:
+                return self._write_once(work)
+            except exc.DBAPIError as error:
+                if not failures.is_conflict(error):
+                    raise
+            time.sleep(pause_s)
+        return self._write_once(work)
+
+    def _write_once(self, work: Callable[[Connection], T]) -> T:
+        with self._begun() as connection:
+            result = work(connection)
+            connection.commit()
+            return result
+
+    @contextmanager
+    def _begun(self) -> Iterator[Connection]:
+        connection = self._engine.connect()
+        try:
+            try:
+                connection.begin()
+            except exc.DBAPIError as error:
+                # Dead in the pool, as above; nothing was sent but BEGIN.
+                if not error.connection_invalidated:
+                    raise
+                connection.close()
+                connection = self._engine.connect()
+                connection.begin()
+            yield connection
+        finally:
+            connection.close()
+
+    # ---- writing, SQLite
+
+    def _write_sqlite(self, work: Callable[[Connection], T]) -> T:
+        me = threading.get_ident()
+        if self._holder == me:
+            raise RuntimeError("Store.write was called from inside Store.write.")
+        if not self._turn.acquire(timeout=self._write_wait_s):
+            raise UnavailableError("Too many writers wait for the database.")
+        self._holder = me
+        try:
+            return self._write_in_turn(work)
+        finally:
+            self._holder = None
+            self._turn.release()
+
+    def _write_in_turn(self, work: Callable[[Connection], T]) -> T:
+        connection = self._writer if self._writer is not None else self._open_writer()
+        try:
+            self._begin_immediate(connection)
+            with connection.begin():
+                return work(connection)
+        except self._storage_errors as error:
+            # After a failed write or sync the connection's view of the file is not to be trusted.
+            if not failures.is_ours(error):
+                self._drop_writer()
+            raise
+
+    def _open_writer(self) -> Connection:
+        connection = self._engine.connect()
+        # `_begin_immediate` begins, before SQLAlchemy believes that it does.
+        connection.connection.info[BEGIN] = ""
+        if connection.exec_driver_sql("PRAGMA journal_mode").scalar_one() == "wal":
+            # Only BEGIN IMMEDIATE can find the lock taken, and that is asked again below. With a rollback
+            # journal COMMIT waits for readers, so there the time-out of all connections stays.
+            connection.exec_driver_sql("PRAGMA busy_timeout=1")
+        connection.rollback()
+        self._writer = connection
+        return connection
+
+    def _drop_writer(self) -> None:
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.invalidate()
+            writer.close()
+
+    def _begin_immediate(self, connection: Connection) -> None:
+        driver_connection = connection.connection.dbapi_connection
+        give_up = time.monotonic() + self._write_wait_s
+        while True:
+            try:
+                driver_connection.execute("BEGIN IMMEDIATE").close()  # type: ignore[union-attr]
+            except self._storage_errors as error:
+                if not failures.is_busy(error) or time.monotonic() > give_up:
+                    raise
+                time.sleep(0.001)
+            else:
+                return
