@@ -1,0 +1,235 @@
+"""Files that must be private: the key file and the shred list.
+
+Rules (V09 of the security requirements):
+
+* A file is opened once and judged by its descriptor, so that what was checked is what is read:
+  regular, one link, owned by the user who runs the program, mode 0600 or 0400, not a symbolic link,
+  in a folder that nobody else can write to.
+* It is created with 0600 from the first instant, never over something that is there, and is durable
+  (file and folder) before anybody is told of it.
+* Where the system has no such owners and modes (Windows) only those two checks fall away.
+* Every error is a `KeySourceError` that names the file and the rule.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from contextlib import contextmanager, suppress
+from typing import Final
+
+from continuity.errors import KeySourceError
+
+if sys.platform == "win32":  # pragma: no cover
+    import msvcrt
+else:
+    import fcntl
+
+from collections.abc import Iterator
+from pathlib import Path
+
+MODES: Final = frozenset({0o600, 0o400})
+_CREATE_MODE: Final = 0o600
+_OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
+_CHUNK_BYTES: Final = 1024 * 1024
+
+# O_NONBLOCK keeps the opening of a FIFO from waiting for ever; on a regular file it means nothing.
+_OPEN_FLAGS: Final = (
+    getattr(os, "O_NOFOLLOW", 0)
+    | getattr(os, "O_CLOEXEC", 0)
+    | getattr(os, "O_NONBLOCK", 0)
+    | getattr(os, "O_BINARY", 0)
+)
+
+
+def effective_user_id() -> int | None:
+    """Say who runs this program.
+
+    Returns:
+        The effective user id; None where files have no POSIX owner and mode.
+    """
+    return os.geteuid() if os.name == "posix" else None
+
+
+@contextmanager
+def opened(path: Path, flags: int) -> Iterator[int]:
+    """Open a private file and hold every check before handing it over.
+
+    Args:
+        path: The file.
+        flags: ``os.O_RDONLY`` or ``os.O_RDWR``.
+
+    Yields:
+        A descriptor, closed at the end.
+
+    Raises:
+        KeySourceError: The file cannot be opened or breaks a rule of this module. Nothing was read.
+    """
+    if path.is_symlink():
+        raise KeySourceError(f"{path} is a symbolic link; name the file itself.")
+    try:
+        descriptor = os.open(path, flags | _OPEN_FLAGS)
+    except OSError as exc:
+        raise KeySourceError(f"{path} cannot be opened: {exc.strerror}.") from exc
+    try:
+        problem = _problem(os.fstat(descriptor), path.parent.stat())
+        if problem:
+            raise KeySourceError(f"{path} {problem}.")
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _problem(file: os.stat_result, parent: os.stat_result) -> str | None:
+    """Name the first rule that a file breaks."""
+    if not stat.S_ISREG(file.st_mode):
+        return "is not a regular file"
+    if file.st_nlink != 1:
+        return "has more than one name (hard link)"
+    user_id = effective_user_id()
+    if user_id is None:
+        return None
+    if file.st_uid != user_id:
+        return "belongs to another user"
+    if stat.S_IMODE(file.st_mode) not in MODES:
+        return "must have mode 0600 or 0400"
+    if parent.st_mode & _OTHERS_WRITE:
+        return "lies in a folder that others can write to"
+    return None
+
+
+def create(path: Path, content: bytes) -> None:
+    """Create a private file and make it durable.
+
+    Args:
+        path: A name that is not in use; its folder exists.
+        content: All of the file.
+
+    Raises:
+        KeySourceError: The name is in use, the folder is writable for others, or the file cannot be
+            written. Nothing is left behind.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _OPEN_FLAGS
+    try:
+        descriptor = os.open(path, flags, _CREATE_MODE)
+    except OSError as exc:
+        raise KeySourceError(f"{path} cannot be created: {exc.strerror}.") from exc
+    try:
+        _fill(descriptor, path, content)
+    except BaseException:
+        with suppress(OSError):
+            path.unlink()
+        raise
+
+
+def _fill(descriptor: int, path: Path, content: bytes) -> None:
+    """Check, write and sync a file that was just created; closes it."""
+    try:
+        if effective_user_id() is not None:
+            os.fchmod(descriptor, _CREATE_MODE)  # a umask can have taken away our own right to read
+        problem = _problem(os.fstat(descriptor), path.parent.stat())
+        if problem:
+            raise KeySourceError(f"{path} {problem}.")
+        write_all(descriptor, content)
+        sync(descriptor)
+    except OSError as exc:
+        raise KeySourceError(f"{path} cannot be written: {exc.strerror}.") from exc
+    finally:
+        os.close(descriptor)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable. Does nothing where folders cannot be synced (Windows).
+
+    Args:
+        folder: The folder.
+
+    Raises:
+        KeySourceError: The folder cannot be synced: a new file in it may be lost with the power.
+    """
+    if effective_user_id() is None:
+        return
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            sync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as exc:
+        raise KeySourceError(f"{folder} cannot be made durable: {exc.strerror}.") from exc
+
+
+def write_all(descriptor: int, content: bytes) -> None:
+    """Write all bytes at the descriptor's position.
+
+    Args:
+        descriptor: Open for writing.
+        content: The bytes.
+
+    Raises:
+        OSError: As the system gives it; a part may have been written.
+    """
+    view = memoryview(content)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def sync(descriptor: int) -> None:
+    """Make everything written to a file durable, by whichever process.
+
+    Args:
+        descriptor: An open file.
+
+    Raises:
+        OSError: As the system gives it; what was written may be lost, even if a second try succeeds.
+    """
+    os.fsync(descriptor)
+
+
+def read_from(descriptor: int, offset: int) -> bytes:
+    """Read from `offset` to the end of the file.
+
+    Args:
+        descriptor: Open for reading; its position moves.
+        offset: Bytes to leave out at the start.
+
+    Returns:
+        The rest, empty if there is none.
+
+    Raises:
+        OSError: As the system gives it.
+    """
+    os.lseek(descriptor, offset, os.SEEK_SET)
+    return b"".join(iter(lambda: os.read(descriptor, _CHUNK_BYTES), b""))
+
+
+@contextmanager
+def exclusive(descriptor: int) -> Iterator[None]:
+    """Keep other processes out of the same block, by a lock that ends with the process.
+
+    Args:
+        descriptor: An open file; the lock belongs to this opening of it.
+
+    Yields:
+        Nothing, with the lock held.
+
+    Raises:
+        OSError: The file system has no locks.
+    """
+    if sys.platform == "win32":  # pragma: no cover
+        # A byte far behind the end: locked bytes cannot be read by others there.
+        os.lseek(descriptor, 2**30, os.SEEK_SET)
+        msvcrt.locking(descriptor, msvcrt.LK_LOCK, 1)
+        try:
+            yield
+        finally:
+            os.lseek(descriptor, 2**30, os.SEEK_SET)
+            msvcrt.locking(descriptor, msvcrt.LK_UNLCK, 1)
+    else:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            fcntl.flock(descriptor, fcntl.LOCK_UN)

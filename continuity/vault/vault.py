@@ -1,0 +1,311 @@
+"""The vault: wraps the data key of every partition and makes the blind indexes.
+
+Rules:
+
+* Master keys wrap data keys, the index key and the canary, and nothing else. Content is sealed under
+  data keys (`PartitionKey`).
+* Opening the vault opens the canary, so a wrong master key fails at the start and not at the first read.
+* The key id of a wrapped key says which master key is tried. No other one is.
+* A partition on the shred list never opens, whatever the database holds; the list is asked each time.
+* Once locked, everything raises `SealedError`: the vault and every data key that it gave out.
+* The index key outlives rotations, or no name could be found again.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, NoReturn
+
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from continuity.errors import DecryptionError, KeySourceError, SealedError
+from continuity.vault import envelope
+from continuity.vault.keyring import Keyring
+from continuity.vault.nonces import NonceSource
+from continuity.vault.partition import Latch, PartitionKey, WrappedKey
+from continuity.vault.place import Place, length_prefixed
+from continuity.vault.shred import ShredHead, ShredList
+
+_CANARY: Final = b"atmem-vault-canary-1"
+_CANARY_PLACE: Final = Place("continuity_vault", "", "1", "sealed_canary")
+_INDEX_KEY_PLACE: Final = Place("continuity_vault", "", "1", "wrapped_index_key")
+_SHRED_PURPOSE: Final = "shredded_partition"
+
+
+@dataclass(frozen=True, slots=True)
+class NewVault:
+    """What the row of a new vault holds.
+
+    Attributes:
+        key_id: Number of the master key that both are sealed under.
+        canary: An envelope by which a master key is recognised.
+        wrapped_index_key: An envelope of 65 bytes.
+    """
+
+    key_id: int
+    canary: bytes = field(repr=False)
+    wrapped_index_key: bytes = field(repr=False)
+
+
+class Vault:
+    """Opens and makes the partitions of one vault. Safe to share between threads.
+
+    Attributes:
+        shred_list: The list that every unwrap asks.
+    """
+
+    __slots__ = ("_entropy", "_keys", "shred_list")
+
+    def __init__(self, shred_list: ShredList, *, entropy: Callable[[int], bytes] = os.urandom) -> None:
+        """Make a locked vault; `unlock` opens it.
+
+        Args:
+            shred_list: Already compared with the database (`ShredList.verify`).
+            entropy: Answers so many random bytes as it is asked for.
+        """
+        self.shred_list = shred_list
+        self._entropy = entropy
+        self._keys: _OpenKeys | None = None
+
+    def unlock(self, keyring: Keyring, *, canary: bytes, wrapped_index_key: bytes) -> None:
+        """Open the vault with its master keys. Data keys opened before stay shut.
+
+        Args:
+            keyring: The master keys; it is not kept.
+            canary: As stored in the vault's row.
+            wrapped_index_key: As stored in the vault's row.
+
+        Raises:
+            KeySourceError: The keys are not this vault's. It stays as it was.
+            DecryptionError: The index key was changed. It stays as it was.
+        """
+        opened = _OpenKeys(
+            keyring, canary=canary, wrapped_index_key=wrapped_index_key, nonces=NonceSource(self._entropy)
+        )
+        self.lock()
+        self._keys = opened
+
+    def lock(self) -> None:
+        """Drop the keys. What is being decrypted at this instant may finish; nothing starts after it."""
+        keys, self._keys = self._keys, None
+        if keys is not None:
+            keys.latch.is_open = False
+
+    @property
+    def is_locked(self) -> bool:
+        """Whether everything raises `SealedError` now."""
+        return self._keys is None
+
+    @property
+    def key_id(self) -> int:
+        """Number of the master key that new data keys are wrapped under.
+
+        Raises:
+            SealedError: The vault is locked.
+        """
+        return self._opened().key_id
+
+    def new_partition(self, partition_id: str) -> tuple[PartitionKey, WrappedKey]:
+        """Make a fresh data key.
+
+        Args:
+            partition_id: An id that no partition had before, a destroyed one included.
+
+        Returns:
+            The data key, ready for use, and what the database keeps of it. Without the second in the
+            database nothing sealed under the first can ever be read.
+
+        Raises:
+            SealedError: The vault is locked.
+            VaultError: The random generator repeats itself, or the master key is worn out.
+        """
+        keys = self._opened()
+        key = self._entropy(envelope.KEY_BYTES)
+        wrapped = keys.wrap(key, place=_key_place(partition_id))
+        return self._partition(partition_id, AESGCM(key), keys.latch), WrappedKey(keys.key_id, wrapped)
+
+    def open_partition(self, partition_id: str, wrapped: bytes, *, key_id: int) -> PartitionKey:
+        """Unwrap a data key. Asks the shred list, which costs one `os.stat`.
+
+        Args:
+            partition_id: The partition whose row was read.
+            wrapped: The wrapped key in that row; NULL fails like any other damage.
+            key_id: The master key that the row names.
+
+        Returns:
+            The data key.
+
+        Raises:
+            SealedError: The vault is locked.
+            DecryptionError: The partition is on the shred list, the master key is not here, or the
+                wrapped key was changed or is another partition's. Which of these is never told.
+            KeySourceError: The shred list cannot be read.
+            IntegrityError: The shred list was damaged, shortened or replaced.
+        """
+        keys = self._opened()
+        if self.shred_list.contains(keys.index(_SHRED_PURPOSE, (partition_id,))):
+            raise DecryptionError
+        cipher = keys.unwrap_key(wrapped, key_id=key_id, place=_key_place(partition_id))
+        return self._partition(partition_id, cipher, keys.latch)
+
+    def shred(self, partition_id: str, *, recorded: ShredHead) -> ShredHead:
+        """Put a partition on the shred list: from here on no process opens it again. Safe to repeat.
+
+        Args:
+            partition_id: The partition to destroy; its row in the database is for the caller to destroy.
+            recorded: Length and head of the vault's row, read just before.
+
+        Returns:
+            The list's length and head, durable, for the vault's row unless that is further already.
+
+        Raises:
+            SealedError: The vault is locked.
+            IntegrityError, KeySourceError: As `ShredList.append`.
+        """
+        return self.shred_list.append(self.index(_SHRED_PURPOSE, partition_id), recorded=recorded)
+
+    def index(self, purpose: str, *values: str | bytes | int) -> bytes:
+        """Make a blind index: equal values are found again without being readable.
+
+        Args:
+            purpose: What the index is for, so that equal values of two columns do not look equal.
+            values: What is indexed, in order. 1, "1" and b"1" are three different values.
+
+        Returns:
+            32 bytes, HMAC-SHA-256 under the index key; the same after every rotation.
+
+        Raises:
+            SealedError: The vault is locked.
+        """
+        return self._opened().index(purpose, values)
+
+    def _opened(self) -> _OpenKeys:
+        keys = self._keys
+        if keys is None:
+            raise SealedError("The vault is locked.")
+        return keys
+
+    def _partition(self, partition_id: str, cipher: AESGCM, latch: Latch) -> PartitionKey:
+        return PartitionKey(partition_id, cipher=cipher, latch=latch, entropy=self._entropy)
+
+    def __repr__(self) -> str:
+        """Say whether it is locked and nothing else."""
+        return f"<Vault {'locked' if self.is_locked else 'open'}>"
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse pickling and copying."""
+        raise TypeError("a vault cannot be pickled or copied")
+
+
+def create_vault(keyring: Keyring, *, entropy: Callable[[int], bytes] = os.urandom) -> NewVault:
+    """Make what the row of a new vault holds: a canary and a fresh index key. Writes nothing.
+
+    Args:
+        keyring: The master keys; the primary one seals.
+        entropy: Answers so many random bytes as it is asked for.
+
+    Returns:
+        What `open_vault` asks back.
+    """
+    cipher, key_id, nonces = keyring.cipher(keyring.primary_id), keyring.primary_id, NonceSource(entropy)
+    return NewVault(
+        key_id=key_id,
+        canary=envelope.seal(cipher, _CANARY, key_id=key_id, nonce=nonces.draw(), place=_CANARY_PLACE),
+        wrapped_index_key=envelope.seal(
+            cipher, entropy(envelope.KEY_BYTES), key_id=key_id, nonce=nonces.draw(), place=_INDEX_KEY_PLACE
+        ),
+    )
+
+
+def open_vault(
+    keyring: Keyring,
+    *,
+    canary: bytes,
+    wrapped_index_key: bytes,
+    shred_list: ShredList,
+    recorded: ShredHead,
+    entropy: Callable[[int], bytes] = os.urandom,
+) -> Vault:
+    """Open a vault with everything checked: the master key by the canary, the shred list by its head.
+
+    Args:
+        keyring: The master keys; it is not kept.
+        canary: As stored in the vault's row.
+        wrapped_index_key: As stored in the vault's row.
+        shred_list: The list beside the key.
+        recorded: Length and head of that list, as stored in the vault's row.
+        entropy: Answers so many random bytes as it is asked for.
+
+    Returns:
+        The open vault.
+
+    Raises:
+        KeySourceError: The master key is not this vault's, or the shred list cannot be read.
+        IntegrityError: The shred list is shorter than recorded, or another one.
+        DecryptionError: The index key was changed.
+    """
+    shred_list.verify(recorded)
+    vault = Vault(shred_list, entropy=entropy)
+    vault.unlock(keyring, canary=canary, wrapped_index_key=wrapped_index_key)
+    return vault
+
+
+class _OpenKeys:
+    """What an open vault holds and a locked one has dropped. Private to `Vault`."""
+
+    __slots__ = ("_ciphers", "_hmac", "_nonces", "key_id", "latch")
+
+    def __init__(self, keyring: Keyring, *, canary: bytes, wrapped_index_key: bytes, nonces: NonceSource) -> None:
+        self.key_id = keyring.primary_id
+        self.latch = Latch()
+        self._ciphers = {info.key_id: keyring.cipher(info.key_id) for info in keyring.info()}
+        self._nonces = nonces
+        self._check(canary)
+        index_key = self._unwrap(
+            wrapped_index_key, key_id=envelope.named_key_id(wrapped_index_key), place=_INDEX_KEY_PLACE
+        )
+        self._hmac = hmac.new(index_key, digestmod="sha256")
+
+    def index(self, purpose: str, values: tuple[str | bytes | int, ...]) -> bytes:
+        digest = self._hmac.copy()
+        digest.update(length_prefixed(purpose.encode()) + b"".join(map(_spelled, values)))
+        return digest.digest()
+
+    def wrap(self, key: bytes, *, place: Place) -> bytes:
+        return envelope.seal(
+            self._ciphers[self.key_id], key, key_id=self.key_id, nonce=self._nonces.draw(), place=place
+        )
+
+    def unwrap_key(self, wrapped: bytes, *, key_id: int, place: Place) -> AESGCM:
+        return AESGCM(self._unwrap(wrapped, key_id=key_id, place=place))
+
+    def _unwrap(self, wrapped: bytes, *, key_id: int, place: Place) -> bytes:
+        cipher = self._ciphers.get(key_id)
+        if cipher is None:
+            raise DecryptionError
+        plaintext, _ = envelope.unseal(cipher, wrapped, key_id=key_id, place=place)
+        return plaintext
+
+    def _check(self, canary: bytes) -> None:
+        """Prove by the canary that the master key is this vault's."""
+        try:
+            self._unwrap(canary, key_id=envelope.named_key_id(canary), place=_CANARY_PLACE)
+        except DecryptionError:
+            raise KeySourceError("The master key is not that of this vault, or the vault's row was changed.") from None
+
+
+def _key_place(partition_id: str) -> Place:
+    """Where a wrapped data key stands. With the envelope's key id it binds partition and master key."""
+    return Place("continuity_partitions", partition_id, partition_id, "wrapped_key")
+
+
+def _spelled(value: str | bytes | int) -> bytes:
+    """Spell an indexed value so that no other value, of whatever type, has the same bytes."""
+    if isinstance(value, bytes):
+        return b"b" + length_prefixed(value)
+    if isinstance(value, str):
+        return b"s" + length_prefixed(value.encode())
+    return b"i" + length_prefixed(b"%d" % value)
