@@ -225,7 +225,11 @@ workflows: Final = sa.Table(
 
 
 class OperationColumns(TypedColumns):
-    """Operations: what changes with every attempt. ``ordinal`` counts from 0."""
+    """Operations: what changes with every attempt. ``ordinal`` counts from 0.
+
+    ``change_seq`` is the event that changed the row last; the sealed head knows it too, so that an older
+    row put back is found.
+    """
 
     workflow_pk = Column(INTEGER, primary_key=True, autoincrement=False)
     ordinal = Column(SMALL, primary_key=True, autoincrement=False)
@@ -234,7 +238,7 @@ class OperationColumns(TypedColumns):
     status: Named[str] = Column(WORD)
     attempt_count: Named[int] = Column(SMALL)
     lease_until: Named[int | None] = Column(INTEGER)
-    revision: Named[int] = Column(INTEGER)
+    change_seq: Named[int] = Column(INTEGER)
     sealed_state: Named[bytes] = Column(BYTES)
 
 
