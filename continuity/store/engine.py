@@ -83,5 +83,6 @@ def describe(engine: sa.Engine) -> DatabaseFacts:
         driver, _ = sqlite.choose_driver()
         level = connection.exec_driver_sql("PRAGMA synchronous").scalar_one()
         journal_mode = connection.exec_driver_sql("PRAGMA journal_mode").scalar_one()
-    levels = {0: "off", 1: "normal", 2: "full", 3: "extra"}
-    return DatabaseFacts("sqlite", driver.__name__.partition(".")[0], driver.sqlite_version, journal_mode, levels[level])
+    synchronous = ("off", "normal", "full", "extra")[level]
+    name = driver.__name__.partition(".")[0]
+    return DatabaseFacts("sqlite", name, driver.sqlite_version, journal_mode, synchronous)

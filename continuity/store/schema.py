@@ -128,7 +128,7 @@ shredded: Final = sa.Table("continuity_shredded", metadata, ShreddedColumns, sql
 class WorkspaceColumns(TypedColumns):
     """Workspaces; their names are not secret."""
 
-    workspace_pk = Column(INTEGER, sa.Identity(), primary_key=True)
+    workspace_pk = Column(INTEGER, primary_key=True)
     name: Named[str] = Column(sa.String(128), unique=True)
 
 
@@ -142,7 +142,7 @@ class OwnerColumns(TypedColumns):
     that makes it decides. The counters are bytes of sealed columns and count of unfinished workflows.
     """
 
-    owner_pk = Column(INTEGER, sa.Identity(), primary_key=True)
+    owner_pk = Column(INTEGER, primary_key=True)
     workspace_pk: Named[int | None] = Column(INTEGER)
     kind: Named[str] = Column(WORD)
     principal_ix: Named[bytes] = Column(BYTES, unique=True)
@@ -171,7 +171,7 @@ class WorkflowColumns(TypedColumns):
     ``definition_ix`` answers "same key, same definition?" without opening anything.
     """
 
-    workflow_pk = Column(INTEGER, sa.Identity(), primary_key=True)
+    workflow_pk = Column(INTEGER, primary_key=True)
     workflow_id: Named[str] = Column(PUBLIC_ID, unique=True)
     workspace_pk: Named[int] = Column(INTEGER)
     owner_pk: Named[int] = Column(INTEGER)
