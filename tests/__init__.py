@@ -1,0 +1,1 @@
+"""The tests, and the import contract type that import-linter loads from here."""

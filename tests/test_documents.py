@@ -1,0 +1,44 @@
+"""The documents say what the code does."""
+
+import re
+from pathlib import Path
+
+from continuity import limits
+
+ROOT = Path(__file__).resolve().parent.parent
+LINK = re.compile(r"\[[^\]]+\]\(([^)#:]+)(?:#[^)]*)?\)")
+ROW = re.compile(r"^\| `([A-Z_]+)` \| ([\d,]+) \|", re.MULTILINE)
+
+
+def documents():
+    return [path for folder in (ROOT, ROOT / "docs", ROOT / "docs" / "adr") for path in sorted(folder.glob("*.md"))]
+
+
+def test_every_limit_stands_in_the_limits_page_with_its_value():
+    page = (ROOT / "docs" / "limits.md").read_text(encoding="utf-8")
+    written = {name: int(value.replace(",", "")) for name, value in ROW.findall(page)}
+
+    defined = {name: value for name, value in vars(limits).items() if name.isupper() and name != "SECOND_US"}
+    assert written == defined
+
+
+def test_every_link_between_documents_leads_somewhere():
+    dead = [
+        f"{path.relative_to(ROOT)}: {target}"
+        for path in documents()
+        for target in LINK.findall(path.read_text(encoding="utf-8"))
+        if not (path.parent / target).exists()
+    ]
+
+    assert dead == []
+
+
+def test_every_decision_record_is_listed_and_has_its_sections():
+    folder = ROOT / "docs" / "adr"
+    listing = (folder / "README.md").read_text(encoding="utf-8")
+
+    for record in sorted(folder.glob("[0-9]*.md")):
+        text = record.read_text(encoding="utf-8")
+        assert f"({record.name})" in listing, record.name
+        for section in ("Status: ", "## Context", "## Drivers", "## Outcome", "### Good", "### Bad"):
+            assert section in text, f"{record.name} lacks {section}"
