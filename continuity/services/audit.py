@@ -1,0 +1,280 @@
+"""The audit log: who did what, when and with what result, in one chain that shows every later change.
+
+Usage::
+
+    audit.append(connection, AuditEntry("user.sign_in", actor="user:u_1", result="done"), now_us=now_us)
+
+Rules:
+
+* An entry is written in the transaction of what it tells of, as the last thing before the commit: the head
+  row is locked last, so that no two transactions wait for each other.
+* Each entry holds the SHA-256 of itself and of the entry before; the head holds the last sequence and hash.
+  The chain can be walked while the vault is locked.
+* Clear text is ids, words and times. What people typed, and names that others chose, belong in ``detail``,
+  which is sealed under the partition ``audit``.
+* A locked vault writes no sealed text: the detail is dropped, the entry is written.
+* begin, outcome and renew are not here: they stand in the chain of their workflow.
+* Whoever can rewrite the whole database can make a new chain; a head kept elsewhere (`AuditLog.head`, given
+  to `AuditLog.verify`) finds that too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from continuity import jsontext
+from continuity.errors import SealedError
+from continuity.store.schema import AUDIT_START, audit, audit_head, partitions
+from continuity.vault.partition import PartitionKey
+from continuity.vault.place import Place, length_prefixed
+from continuity.vault.vault import Vault
+
+PARTITION_ID: Final = "audit"
+PAGE_ROWS: Final = 1_000
+"""How many entries `AuditLog.verify` holds at once."""
+
+_ABSENT: Final = b"\xff\xff\xff\xff"
+"""In place of a length: no value. A value of that length cannot be stored."""
+_CUT: Final = {column.name: column.type.length for column in audit.c if isinstance(column.type, sa.String)}
+
+_LOCK_HEAD: Final = sa.select(audit_head.c.seq, audit_head.c.hash).where(audit_head.c.id == 1).with_for_update()
+_READ_HEAD: Final = sa.select(audit_head.c.seq, audit_head.c.hash).where(audit_head.c.id == 1)
+_MOVE_HEAD: Final = (
+    sa.update(audit_head).where(audit_head.c.id == 1).values(seq=sa.bindparam("new_seq"), hash=sa.bindparam("new_hash"))
+)
+_INSERT: Final = sa.insert(audit)
+_READ_KEY: Final = sa.select(partitions.c.key_id, partitions.c.wrapped_key).where(
+    partitions.c.partition_id == PARTITION_ID
+)
+_READ_PAGE: Final = sa.select(audit).where(audit.c.seq > sa.bindparam("after")).order_by(audit.c.seq).limit(PAGE_ROWS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditEntry:
+    """What one entry says.
+
+    Attributes:
+        action: Noun and verb, for example ``user.sign_in``; at most 64 characters.
+        actor: ``user:<user_id>``, ``cred:<credential_id>``, ``cli`` or ``system``.
+        object_id: Id of what it was done to, if there is one.
+        result: ``done``, or the code of the refusal.
+        request_id: Id of the request, if there was one.
+        detail: Anything that is not an id; a JSON object, sealed.
+    """
+
+    action: str
+    actor: str
+    result: str
+    object_id: str | None = None
+    request_id: str | None = None
+    detail: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AuditHead:
+    """The end of the chain: a checkpoint when kept outside the database.
+
+    Attributes:
+        seq: Sequence of the last entry; 0 before the first.
+        hash: Its SHA-256, 32 bytes; zeros before the first.
+    """
+
+    seq: int
+    hash: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class AuditFault:
+    """Where the chain breaks first.
+
+    Attributes:
+        kind: ``missing`` (an entry is not there), ``changed`` (an entry is not what was written: edited, put in
+            or moved), ``truncated`` (the last entries are gone), ``surplus`` (entries behind the head),
+            ``head`` (the head is not that of the last entry), ``checkpoint`` (another chain than that of the
+            checkpoint).
+        seq: Sequence of the entry at which it was found.
+    """
+
+    kind: str
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class AuditReport:
+    """What `AuditLog.verify` found.
+
+    Attributes:
+        entries: How many entries were read and right, from the first on.
+        head: The head as stored.
+        fault: The first fault; None when the whole chain holds.
+    """
+
+    entries: int
+    head: AuditHead
+    fault: AuditFault | None
+
+
+class AuditLog:
+    """Appends to the log and verifies it. Safe to share between threads; holds no key."""
+
+    def __init__(self, vault: Vault | None) -> None:
+        """Keep the vault that seals details; without one every detail is dropped."""
+        self._vault = vault
+
+    def append(self, connection: Connection, entry: AuditEntry, *, now_us: int) -> int:
+        """Write one entry at the end of the chain. Last statement of a writing transaction.
+
+        Args:
+            connection: Of the transaction of what is told; the head stays locked until it ends.
+            entry: What happened. Characters other than printable ASCII in its clear parts become ``?``, and
+                what is longer than its column is cut: a log must not fail over a hostile name.
+            now_us: Microseconds since 1970, UTC.
+
+        Returns:
+            The sequence of the entry.
+
+        Raises:
+            DecryptionError: The key of the partition was changed. Nothing was written: roll back.
+            MalformedError: The detail is not JSON. Nothing was written: roll back.
+        """
+        last = connection.execute(_LOCK_HEAD).one()
+        seq = last.seq + 1
+        row: dict[str, Any] = {
+            "seq": seq,
+            "at": now_us,
+            "action": _clean("action", entry.action),
+            "actor": _clean("actor", entry.actor),
+            "object_id": _clean("object_id", entry.object_id),
+            "result": _clean("result", entry.result),
+            "request_id": _clean("request_id", entry.request_id),
+            "sealed_detail": self._seal(connection, entry.detail, seq),
+        }
+        row["hash"] = _hash(row, last.hash)
+        # The head first: a trigger lets an entry in only at the head's sequence.
+        connection.execute(_MOVE_HEAD, {"new_seq": seq, "new_hash": row["hash"]})
+        connection.execute(_INSERT, row)
+        return int(seq)
+
+    def detail(self, connection: Connection, seq: int) -> Mapping[str, Any] | None:
+        """Open the detail of one entry.
+
+        Returns:
+            The JSON object; None when the entry is not there or has none.
+
+        Raises:
+            SealedError: The vault is locked.
+            DecryptionError: The detail or the key of the partition was changed.
+        """
+        sealed = connection.execute(sa.select(audit.c.sealed_detail).where(audit.c.seq == seq)).scalar_one_or_none()
+        if sealed is None:
+            return None
+        if self._vault is None:
+            raise SealedError("The vault is locked.")
+        key = connection.execute(_READ_KEY).one()
+        partition = self._vault.open_partition(PARTITION_ID, key.wrapped_key, key_id=key.key_id)
+        return jsontext.loads_strict(partition.open(sealed, place=_place(seq)))
+
+    def head(self, connection: Connection) -> AuditHead:
+        """Read the end of the chain; its hash is empty if somebody removed the row."""
+        row = connection.execute(_READ_HEAD).one_or_none()
+        return AuditHead(0, b"") if row is None else AuditHead(row.seq, row.hash)
+
+    def verify(self, connection: Connection, *, checkpoint: AuditHead | None = None) -> AuditReport:
+        """Walk the whole chain, `PAGE_ROWS` entries in memory at a time. Needs no key.
+
+        Args:
+            connection: Of one `Store.read`, so that the log does not grow meanwhile.
+            checkpoint: A head kept elsewhere: everything up to it must be what it was then.
+
+        Returns:
+            How far the chain holds, and the first fault.
+        """
+        head = self.head(connection)
+        last = AuditHead(0, AUDIT_START)
+        is_seen = checkpoint is None or checkpoint == last
+        for row in _walk(connection):
+            fault = _fault_of(row, last)
+            if fault is None and checkpoint is not None and row["seq"] == checkpoint.seq:
+                is_seen = row["hash"] == checkpoint.hash
+                fault = None if is_seen else AuditFault("checkpoint", row["seq"])
+            if fault is not None:
+                return AuditReport(last.seq, head, fault)
+            last = AuditHead(row["seq"], row["hash"])
+        fault = _fault_at_end(last, head)
+        if fault is None and checkpoint is not None and not is_seen:
+            fault = AuditFault("checkpoint", last.seq + 1)
+        return AuditReport(last.seq, head, fault)
+
+    def _seal(self, connection: Connection, detail: Mapping[str, Any] | None, seq: int) -> bytes | None:
+        if detail is None or self._vault is None:
+            return None
+        plaintext = jsontext.canonical_bytes(dict(detail))
+        try:
+            return self._partition(connection, self._vault).seal(plaintext, place=_place(seq))
+        except SealedError:
+            return None
+
+    def _partition(self, connection: Connection, vault: Vault) -> PartitionKey:
+        # Read each time, not kept: the transaction that made the key may be rolled back.
+        row = connection.execute(_READ_KEY).one_or_none()
+        if row is not None:
+            return vault.open_partition(PARTITION_ID, row.wrapped_key, key_id=row.key_id)
+        # The head is locked, so nobody else makes it now.
+        partition, key = vault.new_partition(PARTITION_ID)
+        values = {"partition_id": PARTITION_ID, "kind": "audit", "key_id": key.key_id, "wrapped_key": key.wrapped}
+        connection.execute(sa.insert(partitions), values)
+        return partition
+
+
+def _place(seq: int) -> Place:
+    return Place("continuity_audit", PARTITION_ID, str(seq), "sealed_detail")
+
+
+def _clean(column: str, text: str | None) -> str | None:
+    if text is None:
+        return None
+    return "".join(char if " " <= char <= "~" else "?" for char in text[: _CUT[column]])
+
+
+def _part(value: int | str | bytes | None) -> bytes:
+    if value is None:
+        return _ABSENT
+    if isinstance(value, int):
+        return length_prefixed(value.to_bytes(8, "big", signed=True))
+    return length_prefixed(value.encode() if isinstance(value, str) else value)
+
+
+def _hash(row: Mapping[str, Any], previous: bytes) -> bytes:
+    """SHA-256 over seq, at (8 bytes each), action, actor, object id, result, request id, sealed detail, previous."""
+    names = ("seq", "at", "action", "actor", "object_id", "result", "request_id", "sealed_detail")
+    return hashlib.sha256(b"".join(_part(row[name]) for name in names) + _part(previous)).digest()
+
+
+def _walk(connection: Connection) -> Iterator[Mapping[str, Any]]:
+    """Give all entries, oldest first."""
+    after = -(2**63)
+    while rows := connection.execute(_READ_PAGE, {"after": after}).all():
+        yield from (row._asdict() for row in rows)
+        after = rows[-1].seq
+
+
+def _fault_of(row: Mapping[str, Any], last: AuditHead) -> AuditFault | None:
+    if row["seq"] < last.seq + 1:
+        return AuditFault("changed", row["seq"])
+    if row["seq"] > last.seq + 1:
+        return AuditFault("missing", last.seq + 1)
+    return None if _hash(row, last.hash) == row["hash"] else AuditFault("changed", row["seq"])
+
+
+def _fault_at_end(last: AuditHead, head: AuditHead) -> AuditFault | None:
+    if last.seq < head.seq:
+        return AuditFault("truncated", last.seq + 1)
+    if last.seq > head.seq:
+        return AuditFault("surplus", head.seq + 1)
+    return None if last.hash == head.hash else AuditFault("head", head.seq)
