@@ -1,0 +1,79 @@
+"""Fixtures that more than one folder of tests uses. Databases: `tests/databases.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from continuity.store.engine import make_engine
+from continuity.store.store import Store
+from tests.databases import PostgreSQLServer, SQLiteTemplate
+
+POOL_SIZE = 16
+BOTH = [pytest.param("sqlite"), pytest.param("postgresql", marks=pytest.mark.postgresql)]
+
+
+@pytest.fixture(scope="session")
+def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> SQLiteTemplate:
+    return SQLiteTemplate(tmp_path_factory.mktemp("sqlite"))
+
+
+@pytest.fixture(scope="session")
+def postgresql_server() -> Iterator[PostgreSQLServer]:
+    server = PostgreSQLServer()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def sqlite_database(sqlite_template: SQLiteTemplate, tmp_path: Path) -> str:
+    """URL of a migrated SQLite database, for tests in which the database does not matter."""
+    return sqlite_template.copy_to(tmp_path / "atmem.db")
+
+
+@pytest.fixture(params=BOTH)
+def database(request: pytest.FixtureRequest) -> str:
+    """URL of a migrated database without content; the test runs once on SQLite and once on PostgreSQL."""
+    if request.param == "sqlite":
+        return request.getfixturevalue("sqlite_database")
+    return request.getfixturevalue("postgresql_server").migrated()
+
+
+@pytest.fixture(params=BOTH)
+def empty_database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """URL of a database without tables, on SQLite not even a file; for tests of migrations."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path / 'atmem.db'}"
+        return
+    server: PostgreSQLServer = request.getfixturevalue("postgresql_server")
+    name = server.create()
+    yield server.url(name)
+    server.drop(name)
+
+
+@pytest.fixture
+def engine(database: str) -> Iterator[sa.Engine]:
+    engine = make_engine(database, pool_size=POOL_SIZE)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def store(engine: sa.Engine) -> Iterator[Store]:
+    """A store on `database`: migrated, empty, once on each database."""
+    store = Store(engine)
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def sqlite_store(sqlite_database: str) -> Iterator[Store]:
+    """A store on SQLite alone."""
+    engine = make_engine(sqlite_database, pool_size=POOL_SIZE)
+    store = Store(engine)
+    yield store
+    store.close()
+    engine.dispose()
