@@ -1,0 +1,71 @@
+"""Puts the Flask application together: blueprints, errors, the edge."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from flask import Flask
+
+from app import errors, extensions, health
+from app.auth import identity
+from app.body import DEFINITION_BODY_BYTES
+from app.config import Settings, SettingsError, load_settings
+from app.headers import Edge
+from app.replies import StrictJSONProvider
+from app.vendored import check_vendored
+from app.wiring import KeyProvider, Overrides, SystemClock, Wiring, built
+
+BLUEPRINTS = (health.blueprint,)
+"""Every blueprint; each names its whole paths, so that this list has no prefixes."""
+
+
+class Application(Flask):
+    """Flask with the one JSON writer of this product."""
+
+    json_provider_class = StrictJSONProvider
+
+
+def make(settings: Settings | None, wiring: Wiring | None) -> Flask:
+    """Make the application; see `app.create_app`."""
+    if wiring is not None:
+        settings = wiring.settings
+    elif settings is None:
+        settings = _settings_or_exit()
+    check_vendored()
+    app = Application("app")
+    app.config.update(
+        MAX_CONTENT_LENGTH=DEFINITION_BODY_BYTES,
+        MAX_FORM_MEMORY_SIZE=DEFINITION_BODY_BYTES,
+        MAX_FORM_PARTS=100,
+        PROPAGATE_EXCEPTIONS=False,
+        # A method that no view takes is answered 405, OPTIONS too: there is no cross-origin use to negotiate.
+        PROVIDE_AUTOMATIC_OPTIONS=False,
+        SECRET_KEY=None if wiring is None else wiring.secret_key,
+    )
+    # A redirect that tidies an address would be built from what the client sent.
+    app.url_map.merge_slashes = False
+    app.url_map.redirect_defaults = False
+    extensions.install(app, wiring)
+    errors.install(app)
+    identity.install(app, lambda: extensions.wiring().auth)
+    for blueprint in BLUEPRINTS:
+        app.register_blueprint(blueprint)
+    app.wsgi_app = Edge(app.wsgi_app, settings, SystemClock() if wiring is None else wiring.clock)  # type: ignore[method-assign]
+    return app
+
+
+@contextmanager
+def served(settings: Settings, *, keys: KeyProvider, overrides: Overrides) -> Iterator[Flask]:
+    """Make everything that one serving process needs, and give all of it back at the end."""
+    with built(settings, keys=keys, overrides=overrides) as wiring:
+        wiring.housekeeping.start()
+        yield make(settings, wiring)
+
+
+def _settings_or_exit() -> Settings:
+    try:
+        return load_settings(os.environ)
+    except SettingsError as error:
+        raise SystemExit(f"Error: {error}") from None

@@ -1,0 +1,55 @@
+"""The command line: `atmem <noun> <verb>`, and the same commands as ``flask --app app <noun> <verb>``.
+
+Rules:
+
+* Result on standard output, talk on standard error; ``--json`` wherever a script may read it.
+* Exit status 0: done. 1: refused or failed, with one clear line. 2: stopped safely, or wrong usage.
+* One module a noun, imported only when its command is used; heavy imports stand inside the commands.
+* A password, passphrase or token is never an argument: it is prompted for or read from a file.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Final
+
+import click
+
+from app.cli.terminal import Polite, version
+
+NOUNS: Final[dict[str, str]] = {
+    "init": "Make an instance: folder, keys, database, first administrator.",
+    "serve": "Serve HTTP.",
+    "status": "Show where the instance stands and what needs a person.",
+    "db": "Bring the database to this version's form, or check it.",
+}
+"""Module in this package and its one-line help; the module calls its command ``command``."""
+
+
+class LazyGroup(Polite, click.Group):
+    """Knows its commands by name and help, and imports a noun's module only to run it."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*NOUNS, *super().list_commands(ctx)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in NOUNS:
+            return super().get_command(ctx, cmd_name)
+        command: click.Command = importlib.import_module(f"app.cli.{cmd_name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        rows = [(name, NOUNS[name]) for name in self.list_commands(ctx) if name in NOUNS]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
+main = LazyGroup(
+    name="atmem", help="Governed operations for agents: what may have happened is never silently done twice."
+)
+main.params.append(
+    click.Option(
+        ["--version"], is_flag=True, expose_value=False, is_eager=True, help="Show the version and exit.",
+        callback=lambda ctx, _option, value: (click.echo(version()), ctx.exit()) if value else None,
+    )
+)  # fmt: skip

@@ -1,0 +1,38 @@
+"""`atmem init`: make an instance."""
+
+from __future__ import annotations
+
+import click
+
+from app.cli.terminal import Command, json_option, print_json, settings
+
+
+@click.command(cls=Command)
+@json_option
+@click.pass_context
+def command(ctx: click.Context, *, as_json: bool) -> None:
+    """Make folder, keys, database and the first administrator. Safe to repeat: what is there stays.
+
+    The administrator's temporary password is shown this once; it must be changed at the first sign-in.
+    """
+    from app import wiring
+
+    wanted = settings()
+    bootstrap = wiring.initialise(wanted, overrides=ctx.find_object(wiring.Overrides))
+    if as_json:
+        shown = None
+        if bootstrap is not None:
+            shown = {
+                "username": bootstrap.username,
+                "password": bootstrap.password,
+                "password_change_required": True,
+            }
+        print_json({"bootstrap": shown, "url": wanted.url})
+        return
+    click.echo(f"Instance    {wanted.instance}")
+    click.echo(f"Dashboard   {wanted.url}")
+    if bootstrap is None:
+        click.echo("Everything was there already. `atmem users recover-administrator` makes a new password.")
+        return
+    click.echo(f"Username    {bootstrap.username}")
+    click.echo(f"Password    {bootstrap.password}   (temporary: shown once, valid for 24 hours)")

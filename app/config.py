@@ -1,0 +1,216 @@
+"""Settings of the server and of the command line, read once from the environment and the instance folder.
+
+Rules:
+
+* Every setting is a field of `Settings`, documented there with its unit and the variable that sets it.
+* A wrong value stops the start with one line that names the variable and says what it must be. The line
+  never repeats the value: it may be a secret.
+* Keys are not here. `vault_key_variable` and `vault_key_file` say where they are; app/wiring.py reads them.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from continuity import limits
+
+VAULT_KEY_VARIABLE: Final = "ATMEM_VAULT_KEY"
+DEFAULT_HOST: Final = "127.0.0.1"
+DEFAULT_PORT: Final = 8768
+DEFAULT_THREADS: Final = 16
+LOOPBACK_HOSTS: Final = ("127.0.0.1", "localhost", "[::1]")
+_DATABASE_SCHEMES: Final = ("sqlite:///", "postgresql://", "postgresql+psycopg://")
+_HOST_NAME: Final = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([a-z0-9.-]*[a-z0-9])?|\[[0-9a-f:.]+\]")
+_RATE_DEFAULT: Final = 1_000
+_HISTORY_BYTES_MAX: Final = 2**40
+
+_Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+class SettingsError(Exception):
+    """A setting that cannot be used. The message is one line, names it and says what it must be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything that can be set.
+
+    Attributes:
+        instance: Folder of database, key and lists, absolute. ``ATMEM_INSTANCE``, default ``./instance``.
+        database_url: SQLAlchemy URL, ``sqlite:///…`` or ``postgresql://…``. ``ATMEM_DATABASE_URL``, default
+            the file ``continuity.db`` in the instance folder. May hold a password: never shown.
+        url: Address at which people and workers reach the server, without a path; links are built from it.
+            ``ATMEM_URL``, default ``http://127.0.0.1:8768``.
+        vault_key_variable: Name of the variable that holds the master key (base64 of 32 bytes), or None for a
+            key file. ``ATMEM_VAULT_KEY``; needs ``ATMEM_SHRED_LIST``, since nothing lies beside such a key.
+        vault_key_file: Master key file, mode 0600. ``ATMEM_VAULT_KEY_FILE``, default ``vault.key`` in the
+            instance folder.
+        secret_key_file: Key that signs form tokens, mode 0600; always ``secret.key`` in the instance folder.
+        shred_list: List of what was deleted, kept with the key and not with the database.
+            ``ATMEM_SHRED_LIST``, default ``shred.list`` beside the key file.
+        trusted_hosts: Names by which the server may be addressed, lower case, without port: loopback names,
+            the host of `url` and those of ``ATMEM_TRUSTED_HOSTS`` (comma separated).
+        trusted_proxies: Networks of the proxies whose ``X-Forwarded-For`` and ``X-Forwarded-Proto`` are
+            believed. ``ATMEM_TRUSTED_PROXIES`` (comma separated addresses or networks), default none.
+        coordinator_history_bytes: Retained history a coordinator may have, in bytes.
+            ``ATMEM_COORDINATOR_HISTORY_BYTES``, default 64 MiB.
+        requests_per_second: Requests a second that one credential (or one address without credential) may
+            make; twice as many at once. Outcomes are never counted. ``ATMEM_REQUESTS_PER_SECOND``, default
+            1,000: far above one host's work, far below what starves the others.
+        host: Address to listen at; option ``--host`` of `atmem serve`.
+        port: TCP port to listen at, 0 for any free one; option ``--port``.
+        threads: Threads that serve requests, a worker process; option ``--threads``.
+        workers: Worker processes on one socket, more than one with PostgreSQL only; option ``--workers``.
+    """
+
+    instance: Path
+    database_url: str = field(repr=False)
+    url: str
+    vault_key_variable: str | None
+    vault_key_file: Path
+    secret_key_file: Path
+    shred_list: Path
+    trusted_hosts: frozenset[str]
+    trusted_proxies: tuple[_Network, ...] = ()
+    coordinator_history_bytes: int = limits.COORDINATOR_HISTORY_BYTES
+    requests_per_second: int = _RATE_DEFAULT
+    host: str = DEFAULT_HOST
+    port: int = DEFAULT_PORT
+    threads: int = DEFAULT_THREADS
+    workers: int = 1
+
+    @property
+    def is_postgresql(self) -> bool:
+        return self.database_url.startswith("postgresql")
+
+    @property
+    def is_https(self) -> bool:
+        return self.url.startswith("https://")
+
+
+def load_settings(environ: Mapping[str, str], *, instance: Path | None = None) -> Settings:
+    """Read all settings from `environ`; `instance` wins over ``ATMEM_INSTANCE``. Opens no file.
+
+    Raises:
+        SettingsError: A value cannot be used; the message names its variable.
+    """
+    folder = (instance or Path(_text(environ, "ATMEM_INSTANCE") or "instance")).absolute()
+    url = _url(environ)
+    key_file = _path(environ, "ATMEM_VAULT_KEY_FILE")
+    has_key_variable = bool(environ.get(VAULT_KEY_VARIABLE))
+    shred_list = _path(environ, "ATMEM_SHRED_LIST")
+    if has_key_variable and key_file is not None:
+        raise SettingsError(f"ATMEM_VAULT_KEY_FILE: set this or {VAULT_KEY_VARIABLE}, not both.")
+    if has_key_variable and shred_list is None:
+        raise SettingsError(f"ATMEM_SHRED_LIST: must name a file when {VAULT_KEY_VARIABLE} is set.")
+    key_file = key_file or folder / "vault.key"
+    return Settings(
+        instance=folder,
+        database_url=_database_url(environ, folder),
+        url=url,
+        vault_key_variable=VAULT_KEY_VARIABLE if has_key_variable else None,
+        vault_key_file=key_file,
+        secret_key_file=folder / "secret.key",
+        shred_list=shred_list or key_file.with_name("shred.list"),
+        trusted_hosts=_trusted_hosts(environ, url),
+        trusted_proxies=_trusted_proxies(environ),
+        coordinator_history_bytes=_integer(
+            environ,
+            "ATMEM_COORDINATOR_HISTORY_BYTES",
+            default=limits.COORDINATOR_HISTORY_BYTES,
+            minimum=limits.ATTEMPT_RESERVATION_BYTES,
+            maximum=_HISTORY_BYTES_MAX,
+        ),
+        requests_per_second=_integer(
+            environ, "ATMEM_REQUESTS_PER_SECOND", default=_RATE_DEFAULT, minimum=1, maximum=1_000_000
+        ),
+    )
+
+
+def _text(environ: Mapping[str, str], name: str) -> str | None:
+    value = environ.get(name)
+    if not value:
+        return None
+    if "\0" in value or "\n" in value or value != value.strip():
+        raise SettingsError(f"{name}: must be one line without spaces at its ends.")
+    return value
+
+
+def _path(environ: Mapping[str, str], name: str) -> Path | None:
+    value = _text(environ, name)
+    if value is None:
+        return None
+    path = Path(value)
+    if not path.is_absolute():
+        raise SettingsError(f"{name}: must be an absolute path.")
+    return path
+
+
+def _integer(environ: Mapping[str, str], name: str, *, default: int, minimum: int, maximum: int) -> int:
+    value = _text(environ, name)
+    if value is None:
+        return default
+    if not (value.isascii() and value.isdigit() and len(value) < 16) or not minimum <= int(value) <= maximum:  # noqa: PLR2004
+        raise SettingsError(f"{name}: must be a whole number from {minimum} to {maximum}.")
+    return int(value)
+
+
+def _url(environ: Mapping[str, str]) -> str:
+    value = _text(environ, "ATMEM_URL")
+    if value is None:
+        return f"http://{DEFAULT_HOST}:{DEFAULT_PORT}"
+    try:
+        parts = urlsplit(value)
+        port_is_sound = parts.port is None or parts.port > 0
+    except ValueError:
+        port_is_sound = False
+    if (
+        not port_is_sound
+        or parts.scheme not in {"http", "https"}
+        or not parts.hostname
+        or parts.username is not None
+        or parts.path not in {"", "/"}
+        or parts.query
+        or parts.fragment
+    ):
+        raise SettingsError("ATMEM_URL: must be http:// or https://, a host and perhaps a port, and nothing more.")
+    return value.rstrip("/")
+
+
+def _database_url(environ: Mapping[str, str], folder: Path) -> str:
+    value = _text(environ, "ATMEM_DATABASE_URL")
+    if value is None:
+        return f"sqlite:///{folder / 'continuity.db'}"
+    if not value.startswith(_DATABASE_SCHEMES):
+        raise SettingsError("ATMEM_DATABASE_URL: must begin with sqlite:/// or postgresql://.")
+    return value
+
+
+def _trusted_hosts(environ: Mapping[str, str], url: str) -> frozenset[str]:
+    hosts = {*LOOPBACK_HOSTS, _without_port(urlsplit(url).netloc.lower())}
+    for item in (_text(environ, "ATMEM_TRUSTED_HOSTS") or "").split(","):
+        host = item.strip().lower()
+        if host and not _HOST_NAME.fullmatch(host):
+            raise SettingsError("ATMEM_TRUSTED_HOSTS: must be host names without port, separated by commas.")
+        hosts.add(host)
+    return frozenset(hosts - {""})
+
+
+def _without_port(netloc: str) -> str:
+    return re.sub(r":\d*\Z", "", netloc)
+
+
+def _trusted_proxies(environ: Mapping[str, str]) -> tuple[_Network, ...]:
+    value = _text(environ, "ATMEM_TRUSTED_PROXIES")
+    if value is None:
+        return ()
+    try:
+        return tuple(ipaddress.ip_network(item.strip()) for item in value.split(","))
+    except ValueError:
+        raise SettingsError("ATMEM_TRUSTED_PROXIES: must be IP addresses or networks, separated by commas.") from None

@@ -1,0 +1,126 @@
+"""The one table from error to HTTP status, and the one renderer of errors as JSON.
+
+Views do not catch the errors of `continuity`, and `continuity` knows no status codes. Whatever is not in the
+table is a defect: it is logged with the request id and answered with a 500 that tells nothing else.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from flask import Flask, Response, request
+from werkzeug.exceptions import HTTPException
+
+from app import logs
+from app.replies import json_bytes, json_response, request_id
+from continuity.errors import (
+    ConflictError,
+    ContinuityError,
+    DecryptionError,
+    ForbiddenError,
+    IntegrityError,
+    KeySourceError,
+    LengthRequiredError,
+    MalformedError,
+    NotFoundError,
+    SealedError,
+    ThrottledError,
+    TooLargeError,
+    UnauthenticatedError,
+    UnavailableError,
+    UnsupportedMediaError,
+)
+
+ERROR_FORMAT: Final = "atmem-api-error-v1"
+
+STATUS: Final[dict[type[ContinuityError], int]] = {
+    MalformedError: 400,
+    UnauthenticatedError: 401,
+    ForbiddenError: 403,
+    NotFoundError: 404,
+    ConflictError: 409,
+    LengthRequiredError: 411,
+    TooLargeError: 413,
+    UnsupportedMediaError: 415,
+    SealedError: 423,
+    ThrottledError: 429,
+    IntegrityError: 500,
+    DecryptionError: 500,
+    KeySourceError: 503,
+    UnavailableError: 503,
+}
+"""HTTP status of each class of error; a subclass has that of its nearest ancestor here."""
+
+UNEXPECTED: Final = ("internal_error", "Something went wrong on the server. The request id finds it in the log.")
+_HTTP: Final[dict[int, tuple[str, str]]] = {
+    400: ("malformed", "The request cannot be read."),
+    403: ("forbidden", "This is not allowed."),
+    404: ("not_found", "There is nothing at this address."),
+    405: ("method_not_allowed", "This address does not take this method."),
+    411: ("length_required", "The request needs a Content-Length."),
+    413: ("too_large", "The body is too large."),
+    415: ("unsupported_media_type", "The body must be application/json."),
+}
+"""Code and message for what routing and parsing refuse by themselves."""
+
+
+def error_bytes(code: str, message: str, identifier: str) -> bytes:
+    """Return the body of an error reply (wire.md, Errors)."""
+    body = {"error": {"code": code, "message": message}, "format": ERROR_FORMAT, "request_id": identifier}
+    return json_bytes(body)
+
+
+def status_of(error: ContinuityError) -> int:
+    """Return the HTTP status for `error`; 500 for a class that is not in the table."""
+    for cls in type(error).__mro__:
+        if cls in STATUS:
+            return STATUS[cls]
+    return 500
+
+
+def render(error: ContinuityError) -> Response:
+    """Answer a request with `error`."""
+    status = status_of(error)
+    response = json_response(_body(error.code, error.message), status)
+    if isinstance(error, ThrottledError | UnavailableError):
+        response.headers["Retry-After"] = str(error.retry_after_s)
+    elif isinstance(error, SealedError | KeySourceError):
+        response.headers["Retry-After"] = "5"
+    elif isinstance(error, UnauthenticatedError):
+        response.headers["WWW-Authenticate"] = "Bearer"
+    if status >= 500:  # noqa: PLR2004
+        _log(error, code=error.code)
+    return response
+
+
+def install(app: Flask) -> None:
+    """Make `app` answer every error by this module."""
+    app.register_error_handler(ContinuityError, render)
+    app.register_error_handler(HTTPException, _render_http)
+    app.register_error_handler(Exception, _render_unexpected)
+
+
+def _body(code: str, message: str) -> dict[str, object]:
+    return {"error": {"code": code, "message": message}, "format": ERROR_FORMAT, "request_id": request_id()}
+
+
+def _render_http(error: HTTPException) -> Response:
+    status = error.code or 500
+    if status < 400:  # noqa: PLR2004
+        # A redirect that routing made; only pages have any.
+        return Response(status=status, headers=dict(error.get_headers()))
+    code, message = _HTTP.get(status, UNEXPECTED if status >= 500 else _HTTP[400])  # noqa: PLR2004
+    response = json_response(_body(code, message), status)
+    for name, value in error.get_headers():
+        if name in {"Allow", "Retry-After"}:
+            response.headers[name] = value
+    return response
+
+
+def _render_unexpected(error: Exception) -> Response:
+    _log(error, code=UNEXPECTED[0])
+    return json_response(_body(*UNEXPECTED), 500)
+
+
+def _log(error: Exception, *, code: str) -> None:
+    logs.failure(error, request_id=request_id(), code=code, endpoint=request.endpoint or "")

@@ -1,0 +1,47 @@
+"""How a view finds what `app.wiring` built."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Final
+
+from flask import Flask, current_app
+
+from app.config import load_settings
+from app.wiring import Wiring, build
+
+_KEY: Final = "atmem"
+
+
+class _Lazily:
+    """Builds on first use: ``flask --app app init`` makes an application before there is an instance."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._built: Wiring | None = None
+
+    def get(self) -> Wiring:
+        with self._lock:
+            if self._built is None:
+                self._built = build(load_settings(os.environ))
+            return self._built
+
+
+class _Given:
+    def __init__(self, given: Wiring) -> None:
+        self._given = given
+
+    def get(self) -> Wiring:
+        return self._given
+
+
+def install(app: Flask, given: Wiring | None) -> None:
+    """Let the views of `app` use `given`, or what the environment says when there is none."""
+    app.extensions[_KEY] = _Lazily() if given is None else _Given(given)
+
+
+def wiring() -> Wiring:
+    """Return what the current application is wired to."""
+    built: Wiring = current_app.extensions[_KEY].get()
+    return built

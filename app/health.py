@@ -1,0 +1,27 @@
+"""Liveness and readiness, for whoever restarts or routes. Both say one word and no more."""
+
+from __future__ import annotations
+
+from flask import Blueprint, Response
+
+from app.extensions import wiring
+from app.replies import json_response
+from continuity.errors import ContinuityError
+
+blueprint = Blueprint("health", __name__)
+
+
+@blueprint.get("/healthz")
+def live() -> Response:
+    """Say that this process answers. Looks at nothing."""
+    return json_response({"status": "ok"})
+
+
+@blueprint.get("/readyz")
+def ready() -> Response:
+    """Say whether this process can serve: the database answers and the vault's key is there."""
+    try:
+        wiring().check_ready()
+    except ContinuityError as error:
+        return json_response({"status": "unavailable", "code": error.code}, 503)
+    return json_response({"status": "ready"})

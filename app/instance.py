@@ -1,0 +1,84 @@
+"""The instance folder: who may look into it, and the private files that are not the vault's.
+
+Rules:
+
+* The folder is 0700 and ours, every file in it 0600. What is looser stops the start: somebody else may have
+  read or changed what lies there.
+* The umask is set before anything is opened. A ``-wal`` file that SQLite makes later has the mode that was
+  asked for then, whatever the database's own mode is now.
+* A file that exists is never written over.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from pathlib import Path
+from typing import Final
+
+from app.config import Settings, SettingsError
+from continuity.vault import files
+
+SECRET_BYTES: Final = 48
+_SECRET_BYTES_MIN: Final = 32
+_SECRET_BYTES_MAX: Final = 4_096
+_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
+_UMASK: Final = 0o077
+
+
+def prepare(settings: Settings) -> None:
+    """Make the folder and the key that signs form tokens where they are missing. Safe to repeat.
+
+    Raises:
+        SettingsError: The folder cannot be made, or is not private.
+        KeySourceError: The key file cannot be made safely.
+    """
+    os.umask(_UMASK)
+    try:
+        settings.instance.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise SettingsError(f"ATMEM_INSTANCE: {settings.instance} cannot be made: {error.strerror}.") from error
+    guard(settings)
+    if not settings.secret_key_file.exists():
+        files.create(settings.secret_key_file, lambda: secrets.token_hex(SECRET_BYTES).encode())
+
+
+def guard(settings: Settings) -> None:
+    """Set the umask and refuse a folder or a database file that others can reach.
+
+    Raises:
+        SettingsError: The folder is missing, somebody else's, or open to others.
+    """
+    os.umask(_UMASK)
+    if not settings.instance.is_dir():
+        raise SettingsError(f"ATMEM_INSTANCE: {settings.instance} is not there. Run `atmem init` first.")
+    _check_private(settings.instance, wanted="0700")
+    for path in sorted(settings.instance.glob("*.db*")):
+        _check_private(path, wanted="0600")
+
+
+def read_secret_key(settings: Settings) -> bytes:
+    """Return the key that signs form tokens.
+
+    Raises:
+        KeySourceError: The file is missing or not private.
+        SettingsError: It is too short to be a key.
+    """
+    with files.opened(settings.secret_key_file, os.O_RDONLY) as descriptor:
+        secret = files.read_from(descriptor, 0)
+    if not _SECRET_BYTES_MIN <= len(secret) <= _SECRET_BYTES_MAX or len(set(secret)) <= 2:  # noqa: PLR2004
+        raise SettingsError(f"{settings.secret_key_file}: must hold at least {_SECRET_BYTES_MIN} random bytes.")
+    return secret
+
+
+def _check_private(path: Path, *, wanted: str) -> None:
+    if files.effective_user_id() is None:
+        return
+    found = path.lstat()
+    if stat.S_ISLNK(found.st_mode):
+        raise SettingsError(f"ATMEM_INSTANCE: {path} is a symbolic link.")
+    if found.st_uid != files.effective_user_id():
+        raise SettingsError(f"ATMEM_INSTANCE: {path} belongs to another user.")
+    if found.st_mode & _OTHERS:
+        raise SettingsError(f"ATMEM_INSTANCE: {path} is open to others; it must have mode {wanted}.")

@@ -1,0 +1,110 @@
+"""Logs: one JSON object a line on standard error.
+
+Rules:
+
+* No query string, no body, no header, no message of an unexpected exception: each may hold a secret. What an
+  unexpected exception leaves is its class and where it was raised.
+* Everything but printable ASCII is escaped, so that no value can forge a line or speak to a terminal.
+* A long value is cut, and anything that looks like a credential is masked.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import sys
+import traceback
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Final, TextIO
+
+VALUE_CHARS: Final = 500
+_FRAMES: Final = 12
+_CAUSES: Final = 3
+# The format of wire.md without its checksum: a token with a typing error is a secret too.
+_TOKEN: Final = re.compile(r"atm_([a-z])_[A-Za-z0-9_-]{16,}")
+
+logger: Final = logging.getLogger("atmem")
+
+
+def escape(value: object) -> str:
+    """Return `value` as text that is safe in a log line: cut, credentials masked."""
+    text = str(value)
+    if len(text) > VALUE_CHARS:
+        text = text[:VALUE_CHARS] + "…"
+    return _TOKEN.sub(r"atm_\1_***", text)
+
+
+def line(event: str, fields: Mapping[str, Any], *, level: str, time_us: int) -> str:
+    """Return one line of the log, with its line break."""
+    when = datetime.fromtimestamp(time_us // 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    entry: dict[str, Any] = {"time": f"{when}.{time_us % 1_000_000:06d}Z", "level": level, "event": event}
+    for name, value in fields.items():
+        entry[name] = value if isinstance(value, int | float | list) or value is None else escape(value)
+    return json.dumps(entry, separators=(",", ":")) + "\n"
+
+
+def describe_exception(error: BaseException) -> list[str]:
+    """Say what was raised and where, without its words: classes, files, lines, functions; causes after it."""
+    described: list[str] = []
+    current: BaseException | None = error
+    for _ in range(_CAUSES):
+        if current is None:
+            break
+        described.append(f"{type(current).__module__}.{type(current).__qualname__}")
+        frames = traceback.extract_tb(current.__traceback__)[-_FRAMES:]
+        described.extend(f"  {escape(f.filename)}:{f.lineno} {f.name}" for f in frames)
+        current = current.__cause__ or current.__context__
+    return described
+
+
+class JSONFormatter(logging.Formatter):
+    """Writes a record of the standard library's logging as one JSON line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields: dict[str, Any] = dict(getattr(record, "fields", {}))
+        if record.name != logger.name:
+            fields["logger"] = record.name
+        if record.exc_info and record.exc_info[1] is not None:
+            fields["exception"] = describe_exception(record.exc_info[1])
+        level, time_us = record.levelname.lower(), int(record.created * 1_000_000)
+        return line(escape(record.getMessage()), fields, level=level, time_us=time_us).rstrip("\n")
+
+
+def event(level: int, name: str, /, **fields: Any) -> None:
+    """Log one event with its fields; `name` is a constant, never data."""
+    logger.log(level, name, extra={"fields": fields})
+
+
+def failure(error: BaseException, **fields: Any) -> None:
+    """Log what nobody expected, while something was being done for a request or in the background."""
+    logger.error("failed", exc_info=error, extra={"fields": fields})
+
+
+class _AccessLog:
+    """Where the line of each request goes: nowhere until `configure`. One write a line, so lines do not mix."""
+
+    stream: TextIO | None = None
+
+
+def access(time_us: int, fields: Mapping[str, Any]) -> None:
+    """Log one served request; the standard library's logging would cost more than all the rest of the edge."""
+    stream = _AccessLog.stream
+    if stream is not None:
+        stream.write(line("request", fields, level="info", time_us=time_us))
+        stream.flush()
+
+
+def configure(stream: TextIO | None = None) -> None:
+    """Send every log of this process to `stream` (default standard error) as JSON lines."""
+    target = stream or sys.stderr
+    _AccessLog.stream = target
+    handler = logging.StreamHandler(target)
+    handler.setFormatter(JSONFormatter())
+    root = logging.getLogger()
+    root.handlers = [handler]
+    root.setLevel(logging.WARNING)
+    logger.setLevel(logging.INFO)
+    # One warning a queued request would be the loudest voice just when the server is busiest.
+    logging.getLogger("waitress.queue").setLevel(logging.ERROR)

@@ -1,0 +1,379 @@
+"""The production server: waitress, with the rules that it lacks.
+
+Rules:
+
+* What two readers could frame differently is refused and the connection closed: any ``Transfer-Encoding``
+  (411), not exactly one ``Host``, a ``Content-Length`` that is not one whole number, a target that is not a path
+  (400). Waitress by itself answers a request with both lengths, and hands on two Hosts as one.
+* Nobody holds a connection by being slow: see `Patience`.
+* SIGTERM and SIGINT stop listening, let what was begun finish for `DRAIN_S`, then leave.
+* Whoever forks builds its engine after the fork: a database connection must never be in two processes.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import signal
+import socket
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from waitress import wasyncore
+from waitress.adjustments import Adjustments
+from waitress.channel import HTTPChannel
+from waitress.parser import HTTPRequestParser, ParsingError
+from waitress.server import TcpWSGIServer
+from waitress.task import ThreadedTaskDispatcher, WSGITask
+
+from app import logs
+from app.config import Settings
+from app.errors import error_bytes
+from app.headers import DATA_HEADERS
+from app.replies import JSON_TYPE, new_request_id
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIApplication
+
+BuildApplication = Callable[[], "AbstractContextManager[WSGIApplication]"]
+"""Makes the application with everything behind it; leaving the context stops its threads and closes its engine."""
+
+CONNECTIONS: Final = 500
+HEADER_BYTES: Final = 16_384
+BODY_BYTES: Final = 270_000
+DRAIN_S: Final = 10.0
+LINGER_S: Final = 2.0
+LINGER_BYTES: Final = 1_000_000
+"""After a refusal this much more is read and dropped: closing on unread bytes would reset the reply away."""
+_SWEEP_S: Final = 1
+_BACKLOG: Final = 512
+_RESPAWN_S: Final = 1.0
+_PROBLEMS: Final[dict[int, tuple[str, str, str]]] = {
+    400: ("400 Bad Request", "malformed", "The request cannot be read."),
+    411: ("411 Length Required", "length_required", "The request needs a Content-Length and no Transfer-Encoding."),
+    413: ("413 Content Too Large", "too_large", f"A body must be smaller than {BODY_BYTES} bytes."),
+    431: ("431 Request Header Fields Too Large", "too_large", f"Headers must be smaller than {HEADER_BYTES} bytes."),
+    500: ("500 Internal Server Error", "internal_error", "Something went wrong on the server."),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a connection may take, in seconds. With the sweep once a second all slow ones are gone after 30.
+
+    Attributes:
+        idle_s: Without a request.
+        request_s: From the first byte of a request to its last.
+        reply_s: Before a reply must have been taken at `reply_bytes_per_s` on average.
+    """
+
+    idle_s: float = 29.0
+    request_s: float = 29.0
+    reply_s: float = 29.0
+    reply_bytes_per_s: int = 4_096
+
+
+class ProtocolError:
+    """A request that cannot be served, as a reply in the one error format."""
+
+    def __init__(self, status: int) -> None:
+        self.code = status if status in _PROBLEMS else 400
+
+    def to_response(self, _ident: str | None = None) -> tuple[str, list[tuple[str, str]], bytes]:
+        """Return status line, headers and body; waitress adds the length and closes the connection."""
+        status, code, message = _PROBLEMS[self.code]
+        identifier = new_request_id()
+        headers = [("Content-Type", JSON_TYPE), ("X-Request-Id", identifier), ("Cache-Control", "no-store")]
+        logs.event(logging.INFO, "request_refused", request_id=identifier, status=self.code)
+        return status, [*headers, *DATA_HEADERS], error_bytes(code, message, identifier)
+
+
+class StrictParser(HTTPRequestParser):
+    """Refuses what waitress lets through."""
+
+    _refusal: ProtocolError | None = None
+
+    @property
+    def error(self) -> ProtocolError | None:
+        return self._refusal
+
+    @error.setter
+    def error(self, found: Any) -> None:
+        # A refusal that this class has decided stands; waitress would call every one of them a bad request.
+        if self._refusal is None:
+            self._refusal = ProtocolError(found.code)
+
+    def received(self, data: bytes) -> int:
+        consumed: int = super().received(data)
+        # Waitress would go on waiting for a body that was refused, or that nobody announced.
+        if self.expect_continue and (self.error is not None or self.body_rcv is None):
+            self.expect_continue = False
+        return consumed
+
+    def parse_header(self, header_plus: bytes) -> None:
+        names = [line.partition(b":")[0].lower() for line in header_plus.split(b"\r\n")[1:]]
+        if b"transfer-encoding" in names:
+            self._refusal = ProtocolError(411)
+            raise ParsingError("Transfer-Encoding")
+        super().parse_header(header_plus)
+        is_framed_once = names.count(b"host") == 1 and names.count(b"content-length") <= 1
+        if not is_framed_once or self.version not in {"1.0", "1.1"} or not self.request_uri.startswith("/"):
+            raise ParsingError("Host, Content-Length, version or target")
+
+
+class DrainingTask(WSGITask):
+    """Says ``Connection: close`` once the server is stopping, so that a client opens its next one elsewhere."""
+
+    def build_response_header(self) -> bytes:
+        if self.channel.server.is_stopping:
+            self.set_close_on_finish()
+        header: bytes = super().build_response_header()
+        return header
+
+
+class PatientChannel(HTTPChannel):
+    """A connection that knows since when it waits for what, and that closes without losing its last reply."""
+
+    parser_class = StrictParser
+    task_class = DrainingTask
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._quiet_since = time.monotonic()
+        self._receiving_since: float | None = None
+        self._sending_since: float | None = None
+        self._sent_bytes = 0
+        self._was_refused = False
+        self._lingers_until: float | None = None
+        self._linger_bytes = LINGER_BYTES
+        super().__init__(*args, **kwargs)
+
+    def received(self, data: bytes) -> bool:
+        is_received: bool = super().received(data)
+        if self.request is None:
+            self._receiving_since = None
+        elif self._receiving_since is None:
+            self._receiving_since = time.monotonic()
+        return is_received
+
+    def service(self) -> None:
+        self._was_refused = self.requests[0].error is not None
+        super().service()
+        self._quiet_since = time.monotonic()
+
+    def send(self, data: bytes, do_close: bool = True) -> int:  # noqa: FBT001, FBT002 - waitress calls it so
+        sent: int = super().send(data, do_close)
+        self._sent_bytes += sent
+        return sent
+
+    def is_overdue(self, now: float, patience: Patience) -> bool:
+        """Say whether the other side has been too slow."""
+        if self._lingers_until is not None:
+            return now > self._lingers_until
+        if self.total_outbufs_len:
+            return self._is_taken_too_slowly(now, patience)
+        self._sending_since = None
+        if self.requests:
+            return False
+        if self._receiving_since is not None:
+            return now - self._receiving_since > patience.request_s
+        return now - self._quiet_since > patience.idle_s
+
+    def is_idle(self) -> bool:
+        """Say whether nothing is being received, served or sent."""
+        return not (self.requests or self.total_outbufs_len or self.request is not None)
+
+    def _is_taken_too_slowly(self, now: float, patience: Patience) -> bool:
+        if self._sending_since is None:
+            self._sending_since, self._sent_bytes = now, 0
+        taken_s = now - self._sending_since
+        return taken_s > patience.reply_s and self._sent_bytes < taken_s * patience.reply_bytes_per_s
+
+    def readable(self) -> bool:
+        return self._lingers_until is not None or bool(super().readable())
+
+    def handle_read(self) -> None:
+        if self._lingers_until is None:
+            super().handle_read()
+            return
+        try:
+            self._linger_bytes -= len(self.recv(self.adj.recv_bytes))
+        except OSError:
+            self.will_close = True
+        if self._linger_bytes <= 0:
+            self.will_close = True
+
+    def handle_write(self) -> None:
+        if self.will_close or not (self.close_when_flushed and self._was_refused):
+            super().handle_write()
+            return
+        self._flush_exception(self._flush_some)
+        if not self.total_outbufs_len:
+            self._linger()
+
+    def _linger(self) -> None:
+        self.close_when_flushed = False
+        self._lingers_until = time.monotonic() + LINGER_S
+        try:
+            self.socket.shutdown(socket.SHUT_WR)
+        except OSError:
+            self.will_close = True
+
+
+class Server(TcpWSGIServer):
+    """One process's server on a socket that already listens."""
+
+    channel_class = PatientChannel
+
+    def __init__(
+        self,
+        application: WSGIApplication,
+        listener: socket.socket,
+        settings: Settings,
+        *,
+        patience: Patience | None = None,
+    ) -> None:
+        self.is_stopping = False
+        self._patience = patience or Patience()
+        adjustments = _adjustments(listener, settings)
+        dispatcher = ThreadedTaskDispatcher()
+        dispatcher.set_thread_count(settings.threads)
+        self._use_poll = hasattr(select, "poll")
+        super().__init__(
+            application,
+            map={},
+            _sock=listener,
+            dispatcher=dispatcher,
+            adj=adjustments,
+            sockinfo=(listener.family, listener.type, listener.proto, listener.getsockname()),
+            bind_socket=False,
+        )
+
+    def maintenance(self, _now: float) -> None:
+        now = time.monotonic()
+        for channel in list(self.active_channels.values()):
+            if channel.is_overdue(now, self._patience):
+                channel.will_close = True
+
+    def stop(self) -> None:
+        """Begin to stop; safe in a signal handler and in any thread."""
+        self.is_stopping = True
+        self.pull_trigger()
+
+    def serve(self, *, should_stop: Callable[[], bool] = lambda: False) -> None:
+        """Serve until `stop` was called or `should_stop` (asked once a second) says so, then drain."""
+        while not self.is_stopping and not should_stop():
+            self._turn(float(_SWEEP_S))
+        self.is_stopping = True
+        self._drain()
+
+    def _turn(self, timeout_s: float) -> None:
+        wasyncore.loop(timeout=timeout_s, use_poll=self._use_poll, map=self._map, count=1)
+
+    def _drain(self) -> None:
+        self.accepting = False
+        self.del_channel()
+        self.socket.close()
+        until = time.monotonic() + DRAIN_S
+        while self.active_channels and time.monotonic() < until:
+            for channel in list(self.active_channels.values()):
+                if channel.is_idle():
+                    channel.will_close = True
+            self._turn(0.05)
+        self.task_dispatcher.shutdown(timeout=1)
+        wasyncore.close_all(self._map, ignore_all=True)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a listening TCP socket; port 0 takes any free one."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    listener.setblocking(False)  # noqa: FBT003 - the standard library's own
+    return listener
+
+
+def address_of(listener: socket.socket) -> str:
+    """Return the URL of a listening socket."""
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def serve_here(build: BuildApplication, listener: socket.socket, settings: Settings) -> None:
+    """Serve in this process until a signal stops it, or the parent that forked it has gone."""
+    parent = os.getppid()
+    is_forked = settings.workers > 1
+    with build() as application:
+        server = Server(application, listener, settings)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda _number, _frame: server.stop())
+        server.serve(should_stop=lambda: is_forked and os.getppid() != parent)
+
+
+def serve_forked(build: BuildApplication, listener: socket.socket, settings: Settings) -> None:
+    """Keep ``settings.workers`` processes on one socket until a signal stops them all."""
+    is_stopping = False
+
+    def stop(_number: int, _frame: object) -> None:
+        nonlocal is_stopping
+        is_stopping = True
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+    children = {_fork(build, listener, settings) for _ in range(settings.workers)}
+    while not is_stopping:
+        time.sleep(0.2)
+        for child in _ended(children):
+            logs.event(logging.ERROR, "worker_ended", process=child)
+            children.discard(child)
+            time.sleep(_RESPAWN_S)
+            if not is_stopping:
+                children.add(_fork(build, listener, settings))
+    for child in children:
+        os.kill(child, signal.SIGTERM)
+    until = time.monotonic() + DRAIN_S + 5
+    while children and time.monotonic() < until:
+        children.difference_update(_ended(children))
+        time.sleep(0.05)
+    for child in children:
+        os.kill(child, signal.SIGKILL)
+
+
+def _fork(build: BuildApplication, listener: socket.socket, settings: Settings) -> int:
+    child = os.fork()
+    if child:
+        return child
+    status = 1
+    # The parent's handlers only know how to stop the parent.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
+    try:
+        serve_here(build, listener, settings)
+        status = 0
+    except Exception as error:  # noqa: BLE001 - the child ends here; the parent starts another one
+        logs.failure(error, process=os.getpid())
+    finally:
+        os._exit(status)
+
+
+def _ended(children: set[int]) -> set[int]:
+    return {child for child in children if os.waitpid(child, os.WNOHANG)[0]}
+
+
+def _adjustments(listener: socket.socket, settings: Settings) -> Adjustments:
+    return Adjustments(
+        sockets=[listener],
+        threads=settings.threads,
+        connection_limit=CONNECTIONS,
+        channel_timeout=30,
+        cleanup_interval=_SWEEP_S,
+        max_request_header_size=HEADER_BYTES,
+        max_request_body_size=BODY_BYTES,
+        ident=None,
+        expose_tracebacks=False,
+        log_socket_errors=False,
+        # The edge reads forwarded headers from configured proxies and removes them from everybody else.
+        clear_untrusted_proxy_headers=False,
+    )

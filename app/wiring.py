@@ -1,0 +1,308 @@
+"""The composition root: the one place that makes engine, keys, clock and services and puts them together.
+
+Order of a start: umask and instance folder, engine, revision of the tables, keys, vault, services. Whatever is
+wrong stops it with one error that says what to do; nothing is half built, because nothing is global.
+
+Keys are read here, from where the settings say, and go into the vault; they stand in no setting.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import sqlalchemy as sa
+
+from app import instance, migrating
+from app.auth import services as auth_services
+from app.auth.accounts import Temporary
+from app.auth.settings import AuthSettings
+from app.config import Settings
+from app.housekeeping import Housekeeping
+from continuity.errors import SealedError, UnavailableError
+from continuity.services.audit import AuditLog
+from continuity.services.clock import Clock
+from continuity.services.owners import Owners
+from continuity.store import schema
+from continuity.store.engine import make_engine
+from continuity.store.store import Store
+from continuity.vault import (
+    EnvironmentKeyProvider,
+    FileKeyProvider,
+    KeyProvider,
+    ShredHead,
+    ShredList,
+    Vault,
+    create_vault,
+    open_vault,
+)
+
+EVIDENCE_FORMAT: Final = 2
+"""Format of a new vault; the first workflow opts it in to the next one."""
+_TIDY_S: Final = 60.0
+_SPARE_CONNECTIONS: Final = 4
+"""Beside one a thread: housekeeping, the readiness check, and two for whoever comes between."""
+
+
+def _suspension_counting_ns() -> Callable[[], int]:
+    """Choose a monotonic clock that goes on while the machine sleeps.
+
+    Linux has it under a name of its own and macOS under CLOCK_MONOTONIC, where `time.monotonic` stands still;
+    on Windows `time.monotonic` counts.
+    """
+    if sys.platform == "linux":
+        return lambda: time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+    if sys.platform == "darwin":
+        return lambda: time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+    return time.monotonic_ns
+
+
+class SystemClock:
+    """Wall and monotonic time of this machine, in whole microseconds."""
+
+    def __init__(self) -> None:
+        self._monotonic_ns = _suspension_counting_ns()
+
+    def now_us(self) -> int:
+        return time.time_ns() // 1_000
+
+    def monotonic_us(self) -> int:
+        return self._monotonic_ns() // 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Overrides:
+    """What a test program may put in place of the product's own; no setting and no variable can.
+
+    Given as ``obj`` to the command line's `main`, it reaches every command (tests/entry.py).
+    """
+
+    clock: Clock | None = None
+    auth: AuthSettings = field(default_factory=AuthSettings)
+
+
+@dataclass(frozen=True, slots=True)
+class Wiring:
+    """Everything that serves requests."""
+
+    settings: Settings
+    clock: Clock
+    store: Store
+    vault: Vault
+    audit: AuditLog
+    auth: auth_services.Auth
+    housekeeping: Housekeeping
+    secret_key: bytes = field(repr=False)
+
+    def check_ready(self) -> None:
+        """Prove that the database answers and that the vault's key is here.
+
+        Raises:
+            UnavailableError: The database does not answer.
+            SealedError: The vault is locked.
+        """
+        self.store.autocommit(lambda connection: connection.execute(sa.select(schema.vault.c.id)).first())
+        if self.vault.is_locked:
+            raise SealedError("The vault is locked.")
+
+    def close(self) -> None:
+        """Stop the background thread, give back every connection, drop the keys."""
+        self.housekeeping.stop()
+        self.store.close()
+        self.store.engine.dispose()
+        self.vault.lock()
+
+
+def key_provider(settings: Settings) -> KeyProvider:
+    """Return where the master key comes from. Takes it out of the environment: once a process, before any fork."""
+    if settings.vault_key_variable is not None:
+        return EnvironmentKeyProvider(name=settings.vault_key_variable)
+    return FileKeyProvider(settings.vault_key_file)
+
+
+def build(settings: Settings, *, keys: KeyProvider | None = None, overrides: Overrides | None = None) -> Wiring:
+    """Put everything together for serving. Starts no thread; `Wiring.close` gives all of it back.
+
+    Raises:
+        SettingsError: The instance folder is missing or not private.
+        UnavailableError: The database does not answer, or its tables are not those of this program.
+        KeySourceError: The master key or the secret key cannot be had.
+        IntegrityError: The shred list is not the one that the database knows.
+    """
+    overrides = overrides or Overrides()
+    instance.guard(settings)
+    store = open_store(settings)
+    try:
+        check_schema(store)
+        vault = _open_vault(store, settings, keys or key_provider(settings))
+        return _put_together(settings, store, vault=vault, overrides=overrides)
+    except BaseException:
+        store.engine.dispose()
+        raise
+
+
+def _put_together(settings: Settings, store: Store, *, vault: Vault, overrides: Overrides) -> Wiring:
+    clock = overrides.clock or SystemClock()
+    audit = AuditLog(vault)
+    owners = Owners(store, vault)
+    auth = auth_services.build(store, owners, audit=audit, clock=clock, url=settings.url, settings=overrides.auth)
+    housekeeping = Housekeeping()
+    housekeeping.add("auth", auth.tidy, interval_s=_TIDY_S)
+    return Wiring(
+        settings=settings,
+        clock=clock,
+        store=store,
+        vault=vault,
+        audit=audit,
+        auth=auth,
+        housekeeping=housekeeping,
+        secret_key=instance.read_secret_key(settings),
+    )
+
+
+@contextmanager
+def built(
+    settings: Settings, *, keys: KeyProvider | None = None, overrides: Overrides | None = None
+) -> Iterator[Wiring]:
+    """Build for a command that runs and ends."""
+    wiring = build(settings, keys=keys, overrides=overrides)
+    try:
+        yield wiring
+    finally:
+        wiring.close()
+
+
+def open_store(settings: Settings) -> Store:
+    """Return the store of the settings' database. Connects to nothing yet."""
+    return Store(make_engine(settings.database_url, pool_size=settings.threads + _SPARE_CONNECTIONS))
+
+
+def check_schema(store: Store) -> None:
+    """Refuse a database that does not answer or whose tables are not those of this program."""
+    try:
+        migrating.check(store.engine)
+    except migrating.SchemaError as error:
+        raise UnavailableError(str(error), code="schema_mismatch") from error
+    except sa.exc.DBAPIError as error:
+        raise UnavailableError(f"The database cannot be opened: {type(error.orig).__name__}.") from error
+
+
+def upgrade_schema(store: Store) -> list[str]:
+    """Bring the database to the tables of this program; return the revisions that this call ran."""
+    try:
+        return migrating.upgrade(store.engine)
+    except migrating.SchemaError as error:
+        raise UnavailableError(str(error), code="schema_mismatch") from error
+    except OSError as error:
+        raise UnavailableError(f"The database cannot be made: {error.strerror}.") from error
+    except sa.exc.DBAPIError as error:
+        raise UnavailableError(f"The database cannot be opened: {type(error.orig).__name__}.") from error
+
+
+def initialise(settings: Settings, *, overrides: Overrides | None = None) -> Temporary | None:
+    """Make whatever of an instance is missing: folder, keys, shred list, tables, vault, first administrator.
+
+    Safe to repeat, also after a crash at any point: each step finds what is there and keeps it. A key is never
+    made for a vault that exists, since it could not open it.
+
+    Returns:
+        The first administrator's temporary password, this once; None when there are accounts already.
+
+    Raises:
+        SettingsError, UnavailableError, KeySourceError, IntegrityError: As `build`. What was made so far stays.
+    """
+    instance.prepare(settings)
+    store = open_store(settings)
+    keys = key_provider(settings)
+    try:
+        upgrade_schema(store)
+        if _vault_row(store) is None:
+            _create_vault(store, settings, keys)
+    finally:
+        store.close()
+        store.engine.dispose()
+    with built(settings, keys=keys, overrides=overrides) as wiring:
+        return wiring.auth.accounts.bootstrap()
+
+
+def upgrade(settings: Settings) -> list[str]:
+    """Run the migrations that are missing; return their names, oldest first."""
+    instance.guard(settings)
+    store = open_store(settings)
+    try:
+        return upgrade_schema(store)
+    finally:
+        store.engine.dispose()
+
+
+def check_database(settings: Settings) -> list[str]:
+    """Look for damage: revision, tables, SQLite's own integrity check, the audit chain.
+
+    Returns:
+        What was found, one line each; empty when the database is sound.
+    """
+    instance.guard(settings)
+    store = open_store(settings)
+    try:
+        check_schema(store)
+        problems = [f"Table differs from this program: {found!r}" for found in migrating.differences(store.engine)]
+        if not store.is_postgresql:
+            problems += store.read(_sqlite_problems)
+        fault = store.read(AuditLog(None).verify).fault
+        if fault is not None:
+            problems.append(f"The audit log is not whole: {fault.kind} at entry {fault.seq}.")
+        return problems
+    finally:
+        store.engine.dispose()
+
+
+def _sqlite_problems(connection: sa.Connection) -> list[str]:
+    rows = [
+        *connection.exec_driver_sql("PRAGMA integrity_check"),
+        *connection.exec_driver_sql("PRAGMA foreign_key_check"),
+    ]
+    return [f"SQLite: {row[0]}" for row in rows if row[0] != "ok"]
+
+
+def _vault_row(store: Store) -> sa.Row[Any] | None:
+    return store.autocommit(lambda connection: connection.execute(sa.select(schema.vault)).first())
+
+
+def _create_vault(store: Store, settings: Settings, keys: KeyProvider) -> None:
+    """Write the vault's row, with keys made before it: a crash between leaves keys that the next try finds."""
+    if isinstance(keys, FileKeyProvider) and not settings.vault_key_file.exists():
+        keys.create()
+    if not settings.shred_list.exists():
+        ShredList.create(settings.shred_list)
+    head = ShredList(settings.shred_list).head
+    new = create_vault(keys.load())
+    row = {
+        "id": 1, "format": EVIDENCE_FORMAT, "epoch": 1, "capture_mode": "full", "state": "open",
+        "key_id": new.key_id, "sealed_canary": new.canary, "wrapped_index_key": new.wrapped_index_key,
+        "clock_high_water": SystemClock().now_us(), "restored_at": None, "recovery_open": False,
+        "shred_length": head.length, "shred_head": head.head,
+    }  # fmt: skip
+
+    def work(connection: sa.Connection) -> None:
+        # Of two that initialise at once the second one's row is refused, and its keys were the first one's files.
+        if connection.execute(sa.select(schema.vault.c.id)).first() is None:
+            connection.execute(sa.insert(schema.vault), row)
+
+    store.write(work)
+
+
+def _open_vault(store: Store, settings: Settings, keys: KeyProvider) -> Vault:
+    row = _vault_row(store)
+    if row is None:
+        raise UnavailableError("The instance has no vault yet. Run `atmem init`.", code="not_initialised")
+    return open_vault(
+        keys.load(),
+        canary=row.sealed_canary,
+        wrapped_index_key=row.wrapped_index_key,
+        shred_list=ShredList(settings.shred_list),
+        recorded=ShredHead(row.shred_length, row.shred_head),
+    )
