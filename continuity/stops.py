@@ -1,0 +1,112 @@
+"""How a run ends without a result: the work stops, and says why and what is safe next.
+
+Nothing here is an accident of the network or of the program: see `continuity.errors` for those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from continuity.errors import ContinuityError
+
+
+class RecoveryBlocked(ContinuityError):
+    """The operation has no result, and nothing was repeated to get one.
+
+    Attributes:
+        code: Why: a reason of the begin reply (``attempt_in_progress``, ``needs_confirmation`` …), or
+            ``outcome_unknown``, ``effect_not_found``, ``not_dispatched``, ``refused_by_destination``,
+            ``stale_lease`` or ``tool_unavailable`` for what this run itself met.
+        workflow_id: The workflow.
+        page: Address of the page where a person sees the work and decides about it.
+        next_step: One sentence on what is safe next.
+        lease_until: Unix seconds by the server's clock while another attempt holds the lease, else None.
+        retry_after_s: Seconds after which another run may find more; None when only a person can go on.
+    """
+
+    code = "blocked"
+
+    def __init__(
+        self,
+        code: str,
+        workflow_id: str,
+        *,
+        page: str,
+        lease_until: float | None = None,
+        retry_after_s: float | None = None,
+    ) -> None:
+        """Keep what the attributes say; the message is made of them."""
+        self.next_step = NEXT_STEPS.get(code, "Look at the work on its page and decide there.")
+        super().__init__(f"Stopped safely ({code}). {self.next_step} {page}", code=code)
+        self.workflow_id = workflow_id
+        self.page = page
+        self.lease_until = lease_until
+        self.retry_after_s = retry_after_s
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_blocked, (self.code, self.workflow_id, self.page, self.lease_until, self.retry_after_s))
+
+
+class OutcomeNotRecorded(ContinuityError):
+    """An attempt has ended and the server did not take its receipt. The receipt is still in hand.
+
+    The operation is uncertain at the server. Hand `receipt` to a person, or run again: the destination is
+    asked if it can be. `__cause__` is the error of the last try.
+
+    Attributes:
+        receipt: What should have been recorded. It is in no message and no repr.
+        workflow_id: The workflow.
+        attempt_id: The attempt.
+        page: Address of the page where a person can confirm the outcome.
+    """
+
+    code = "outcome_not_recorded"
+
+    def __init__(self, receipt: Mapping[str, Any], *, workflow_id: str, attempt_id: str, page: str) -> None:
+        """Keep the receipt out of the message."""
+        super().__init__(
+            f"The receipt of attempt {attempt_id} was not recorded; it is in this error's .receipt. {page}"
+        )
+        self.receipt = receipt
+        self.workflow_id = workflow_id
+        self.attempt_id = attempt_id
+        self.page = page
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_not_recorded, (dict(self.receipt), self.workflow_id, self.attempt_id, self.page))
+
+
+def _blocked(code: str, workflow_id: str, page: str, *times_s: float | None) -> RecoveryBlocked:
+    lease_until, retry_after_s = times_s
+    return RecoveryBlocked(code, workflow_id, page=page, lease_until=lease_until, retry_after_s=retry_after_s)
+
+
+def _not_recorded(receipt: Mapping[str, Any], workflow_id: str, attempt_id: str, *page: str) -> OutcomeNotRecorded:
+    return OutcomeNotRecorded(receipt, workflow_id=workflow_id, attempt_id=attempt_id, page=page[0])
+
+
+NEXT_STEPS: Final[Mapping[str, str]] = {
+    "workflow_disabled_or_capture_unavailable": (
+        "Review the work and enable recovery; the vault must be capturing in full."
+    ),
+    "abandoned": "An operator stopped this work. New work needs a new workflow key.",
+    "refused_by_destination": "The destination did nothing and will not. New work needs a new workflow key.",
+    "earlier_work_unfinished": "Run the earlier operations of this workflow first.",
+    "attempt_already_issued": "Run again: a new run asks with a new attempt id.",
+    "attempt_in_progress": "Another attempt holds the lease. Run again when it has ended.",
+    "attempt_limit_reached": "A person must look at the destination and confirm what happened.",
+    "workflow_revision_limit_reached": "A person must look at the destination and confirm what happened.",
+    "late_receipt_needs_decision": "A late receipt claims success. A person must decide what counts.",
+    "restored_needs_decision": "A backup was restored. A person must look at the destination and confirm.",
+    "idempotency_window_expired": "The destination no longer honours the key. A person must confirm what happened.",
+    "needs_confirmation": "The effect may have happened and the destination cannot be asked. A person must confirm.",
+    "outcome_unknown": "Run again to ask the destination if it can be asked; else a person must confirm.",
+    "effect_not_found": (
+        "The destination knows nothing of the effect, which may still arrive. Run again later, or let a person confirm."
+    ),
+    "not_dispatched": "Nothing has happened. Remove the cause and run again.",
+    "stale_lease": "Another attempt has taken over; this receipt is kept as late evidence. Look at the work's page.",
+    "tool_unavailable": "This host has no such tool or callback. Register it and run again.",
+}
+"""What is safe next, by code, in one sentence for a person."""

@@ -1,0 +1,345 @@
+"""HTTP to one server, and nothing else: bytes of wire.md out, objects of wire.md in.
+
+Example::
+
+    transport = Transport("http://127.0.0.1:8768", token)
+    view = transport.call("GET", "/v1/continuity/wf_…")
+
+Rules:
+
+* One request a call. Nothing is ever sent twice here: whoever may repeat a request says so itself.
+* The token goes to the address given and nowhere else: no redirects, no proxies, no ``.netrc``, no
+  cookies, no environment. It stands in no ``repr``, message or log.
+* HTTPS with verification and TLS 1.2 or newer; plain HTTP to a loopback address only.
+* A reply has a size, and a time from its first byte waited for to its last byte read, whatever the
+  server does in between. It is never decompressed, and its JSON is read as strictly as a request's.
+* What goes wrong on the way is a `TransportError`; what the server refuses is the error it names.
+"""
+
+from __future__ import annotations
+
+import http.client
+import io
+import ipaddress
+import os
+import re
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Mapping
+from http.cookiejar import DefaultCookiePolicy
+from types import TracebackType
+from typing import Any, Final, NoReturn, Self
+from urllib.parse import urlsplit
+
+import requests
+import urllib3
+from requests.adapters import BaseAdapter, HTTPAdapter
+from urllib3.util.ssl_ import create_urllib3_context
+
+from continuity.errors import MalformedError, TransportError, TransportTimeoutError
+from continuity.jsontext import canonical_bytes
+from continuity.replies import read_reply
+
+Adapter = BaseAdapter
+"""What may carry requests in the place of sockets."""
+
+CONNECT_TIMEOUT_S: Final = 5.0
+REPLY_TIMEOUT_S: Final = 20.0
+"""More than the server's own bound for a statement (15 s), less than the 30 s a grant may be used for."""
+
+REPLY_BYTES: Final = 2 * 1024 * 1024
+"""A definition (256 KiB) and a receipt (64 KiB), every character escaped, fit in."""
+VIEW_BYTES: Final = 64 * 1024 * 1024
+"""Room for the view of a workflow with 200 operations and their late receipts."""
+
+_READ_BYTES: Final = 64 * 1024
+_TOKEN: Final = re.compile(r"[\x21-\x7e]{1,4096}")
+_HOST: Final = re.compile(r"[A-Za-z0-9._:-]{1,253}")
+_BASE_PATH: Final = re.compile(r"(?:/[A-Za-z0-9._~-]+)*")
+
+
+class Transport:
+    """A keep-alive connection to one server with one bearer token. Threads may share it.
+
+    Attributes:
+        url: The address without a trailing slash.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: str,
+        *,
+        connect_timeout_s: float = CONNECT_TIMEOUT_S,
+        reply_timeout_s: float = REPLY_TIMEOUT_S,
+        ca_file: str | os.PathLike[str] | None = None,
+        adapter: Adapter | None = None,
+    ) -> None:
+        """Check address and token; nothing is sent yet.
+
+        Args:
+            url: ``https://host[:port][/prefix]``; ``http://`` for a loopback address only.
+            token: Bearer token, visible ASCII.
+            connect_timeout_s: Seconds to connect, and again to send the request.
+            reply_timeout_s: Seconds from the request's end to the last byte of the reply.
+            ca_file: Authorities to trust instead of the built-in ones. Verification cannot be turned off.
+            adapter: Carries requests in another way than over sockets, for example to an application in
+                this process.
+
+        Raises:
+            MalformedError: The address or the token is not what it must be.
+        """
+        self.url = checked_url(url)
+        if not _TOKEN.fullmatch(token or ""):
+            raise MalformedError("The token must be 1 to 4096 visible ASCII characters.")
+        self._authorization = f"Bearer {token}"
+        self._connect_timeout_s = connect_timeout_s
+        self._reply_timeout_s = reply_timeout_s
+        self._ca_file = None if ca_file is None else os.fspath(ca_file)
+        self._adapter = adapter
+        self._lock = threading.Lock()
+        self._session: requests.Session | None = None
+        self._process = 0
+
+    def __repr__(self) -> str:
+        return f"Transport({self.url!r})"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("A Transport holds a token and cannot be pickled.")
+
+    def __enter__(self) -> Self:
+        """Return itself; leaving the block closes its connections."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the idle connections. The transport stays usable and connects again when called."""
+        with self._lock:
+            session, self._session = self._session, None
+        if session is not None and self._process == os.getpid():
+            session.close()
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        most_bytes: int = REPLY_BYTES,
+        reply_timeout_s: float | None = None,
+    ) -> dict[str, Any]:
+        """Send one request, once, and return the object of its reply.
+
+        Args:
+            method: ``GET`` or ``POST``.
+            path: Path and query below the address, as wire.md spells it.
+            body: The object to send, None for a request without body.
+            most_bytes: Replies above this size are refused unread.
+            reply_timeout_s: Seconds for this reply instead of the transport's own.
+
+        Returns:
+            The reply of a 2xx status.
+
+        Raises:
+            MalformedError: `body` cannot be written as JSON (nothing was sent), or the server says so.
+            TransportTimeoutError: No whole reply in time. Whether the request took effect is unknown.
+            TransportError: Not reached, or a reply outside the contract, redirects among them. Unknown too.
+            ContinuityError: The class for the code of the server's error reply; `continuity.errors` says
+                for each what has happened by then.
+        """
+        data = None if body is None else canonical_bytes(body)
+        timeout = (self._connect_timeout_s, self._reply_timeout_s if reply_timeout_s is None else reply_timeout_s)
+        try:
+            status, headers, reply = self._exchange(method, path, data, timeout=timeout, most_bytes=most_bytes)
+        except (requests.Timeout, urllib3.exceptions.TimeoutError, TimeoutError) as error:
+            _forget_token(error)
+            raise TransportTimeoutError(f"{method} {path.partition('?')[0]}: no answer in time.") from error
+        except (
+            requests.RequestException, urllib3.exceptions.HTTPError, http.client.HTTPException, OSError, ValueError,
+        ) as error:  # fmt: skip
+            _forget_token(error)
+            raise TransportError(f"{method} {path.partition('?')[0]}: {type(error).__name__}.") from error
+        return read_reply(status, headers, reply)
+
+    def _exchange(
+        self, method: str, path: str, data: bytes | None, *, timeout: tuple[float, float], most_bytes: int
+    ) -> tuple[int, Mapping[str, str], bytes]:
+        headers = {"Authorization": self._authorization, "Accept": "application/json", "Accept-Encoding": "identity"}
+        if data is not None:
+            headers["Content-Type"] = "application/json"
+        response = self._connection().request(
+            method, self.url + path, data=data, headers=headers, timeout=timeout, allow_redirects=False, stream=True
+        )
+        # The request holds the token; whoever keeps the response must not keep that.
+        response.request.headers.pop("Authorization", None)
+        try:
+            return response.status_code, response.headers, _read_bounded(response, most_bytes)
+        finally:
+            # Nothing is left to read on the good path, so that this keeps the connection for the next call.
+            response.close()
+
+    def _connection(self) -> requests.Session:
+        """Return the session of this process: a forked child must not read its parent's replies."""
+        with self._lock:
+            if self._session is None or self._process != os.getpid():
+                self._session = _new_session(self._ca_file, self._adapter)
+                self._process = os.getpid()
+            return self._session
+
+
+def checked_url(url: str) -> str:
+    """Return `url` without its trailing slash, if a token may be sent there.
+
+    Raises:
+        MalformedError: Not ``https://host[:port][/prefix]`` (``http`` for loopback); with user
+            information, query or fragment; or with characters that parsers read differently.
+    """
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+    except (ValueError, AttributeError, TypeError):
+        raise MalformedError("The address must be a URL.") from None
+    path = parts.path.rstrip("/")
+    if not _HOST.fullmatch(host) or port == 0 or not _BASE_PATH.fullmatch(path) or {".", ".."} & {*path.split("/")}:
+        raise MalformedError("The address must be https://host, with port and path prefix at most.")
+    written = f"[{host}]" if ":" in host else host
+    plain = f"{parts.scheme}://{written}" + ("" if port is None else f":{port}") + path
+    # Comparing with what was understood refuses user information, query, fragment, spaces and backslashes alike.
+    if url.rstrip("/").casefold() != plain.casefold():
+        raise MalformedError("The address must be https://host, with port and path prefix at most.")
+    if parts.scheme != "https" and not (parts.scheme == "http" and _is_loopback(host)):
+        raise MalformedError("The address must be https; http is for loopback addresses only.")
+    return plain
+
+
+def elapsed_s() -> float:
+    """Return seconds on a clock that never goes back and, where there is one, counts suspension.
+
+    Linux has ``CLOCK_BOOTTIME``; ``CLOCK_MONOTONIC`` of macOS and `time.monotonic` of Windows count
+    suspension by themselves.
+    """
+    return _elapsed_s()
+
+
+def _elapsed_clock() -> int | None:
+    for name in ("CLOCK_BOOTTIME", "CLOCK_MONOTONIC"):
+        clock: int | None = getattr(time, name, None)
+        if clock is not None:
+            return clock
+    return None
+
+
+_CLOCK: Final = _elapsed_clock()
+
+
+def _elapsed_s() -> float:
+    return time.monotonic() if _CLOCK is None else time.clock_gettime(_CLOCK)
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _forget_token(error: BaseException) -> None:
+    """Take the token out of the request that an error of `requests` carries along."""
+    request = getattr(error, "request", None)
+    headers = getattr(request, "headers", None)
+    if headers is not None:
+        headers.pop("Authorization", None)
+
+
+def _read_bounded(response: requests.Response, most_bytes: int) -> bytes:
+    if response.headers.get("Content-Encoding", "identity").lower() != "identity":
+        raise ValueError("The reply is compressed, which nobody asked for.")
+    chunks: list[bytes] = []
+    size_bytes = 0
+    while chunk := response.raw.read(_READ_BYTES, decode_content=False):
+        size_bytes += len(chunk)
+        if size_bytes > most_bytes:
+            raise ValueError("The reply is larger than any the contract knows.")
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+# --- Connections -----------------------------------------------------------------------------------
+
+
+def _new_session(ca_file: str | None, adapter: Adapter | None) -> requests.Session:
+    session = requests.Session()
+    session.trust_env = False
+    session.verify = True if ca_file is None else ca_file
+    session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
+    session.headers["User-Agent"] = "atmem-continuity"
+    adapter = adapter or _Adapter(max_retries=0)
+    session.mount("https://", adapter)
+    session.mount("http://", adapter)
+    return session
+
+
+class _DeadlineReader(io.RawIOBase):
+    """Reads a socket until one moment in time; a socket's own timeout starts anew with every byte."""
+
+    def __init__(self, raw: io.RawIOBase, sock: socket.socket, deadline_s: float) -> None:
+        self._raw = raw
+        self._sock = sock
+        self._deadline_s = deadline_s
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        remaining_s = self._deadline_s - time.monotonic()
+        if remaining_s <= 0:
+            raise TimeoutError("The reply took too long.")
+        self._sock.settimeout(remaining_s)
+        return self._raw.readinto(buffer)
+
+    def close(self) -> None:
+        if not self.closed:
+            self._raw.close()
+        super().close()
+
+
+class _DeadlineResponse(http.client.HTTPResponse):
+    """A reply whose read timeout is the time for all of it, headers included."""
+
+    def __init__(self, sock: socket.socket, *args: Any, **options: Any) -> None:
+        super().__init__(sock, *args, **options)
+        timeout_s = sock.gettimeout()
+        if timeout_s is not None:
+            raw = self.fp.detach()
+            self.fp = io.BufferedReader(_DeadlineReader(raw, sock, time.monotonic() + timeout_s))
+
+
+class _HTTPConnection(urllib3.connection.HTTPConnection):
+    response_class = _DeadlineResponse
+
+
+class _HTTPSConnection(urllib3.connection.HTTPSConnection):
+    response_class = _DeadlineResponse
+
+
+class _HTTPPool(urllib3.HTTPConnectionPool):
+    ConnectionCls = _HTTPConnection
+
+
+class _HTTPSPool(urllib3.HTTPSConnectionPool):
+    ConnectionCls = _HTTPSConnection
+
+
+class _Adapter(HTTPAdapter):
+    def init_poolmanager(self, connections: int, maxsize: int, block: bool = False, **options: Any) -> None:  # noqa: FBT001, FBT002
+        context = create_urllib3_context(ssl_minimum_version=ssl.TLSVersion.TLSv1_2)
+        super().init_poolmanager(connections, maxsize, block, ssl_context=context, **options)
+        self.poolmanager.pool_classes_by_scheme = {"http": _HTTPPool, "https": _HTTPSPool}
