@@ -154,7 +154,8 @@ def _is_absence_final(q: Question) -> bool:
         last.mode is Mode.QUERY
         and last.outcome is Outcome.ABSENT
         and last.started_us > from_us
-        and not q.reading.is_quiet(q.operation.absence_us, q.now_us)
+        # Judged by the grant of the query, not by now: what it saw just after a step may have been too early.
+        and not q.reading.is_quiet(q.operation.absence_us, last.started_us)
     )
 
 

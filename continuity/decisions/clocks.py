@@ -5,8 +5,9 @@ Rules:
 * What dispatches (begin, renew, create, enable) is refused while the clock lies more than two seconds
   below a mark. What only records (outcome, pause, abandon, confirm) goes on, stamped with the mark.
 * A shortfall of up to two seconds counts as equal to the mark.
-* A step forward revives nothing by itself, but it could make absence look final too early: for a while
-  after one, absence proves nothing and nobody may attest that something did not happen.
+* A step forward revives nothing by itself, but it could make absence look final too early: a query
+  granted in the while after one proves no absence, and for so long nobody may attest that something did
+  not happen.
 
 Source: operations.md, "Clock".
 """
