@@ -11,11 +11,12 @@ import os
 import sqlalchemy as sa
 from alembic import context
 
+from app.auth import schema as accounts
 from continuity.store import schema
 from continuity.store.engine import make_engine
 
 # One metadata a package, all with the naming convention of `continuity.store.schema.NAMING`.
-METADATA = [schema.metadata]
+METADATA = [schema.metadata, accounts.metadata]
 
 
 def run(connection: sa.Connection) -> None:

@@ -1,0 +1,20 @@
+"""People and credentials: who may sign in, what a token stands for, and who is asking.
+
+=============== ======================================================================
+module          what it knows
+=============== ======================================================================
+schema          the tables ``auth_…``
+settings        every limit of this package
+passwords       argon2id, and which passwords are refused
+throttle        how often a password may be tried
+sessions        server-side sessions, known by a cookie
+accounts        people: create, role, disable, reset, recover
+signin          sign in, change and re-enter a password, sign out
+tokens          the text of a bearer token (pure)
+credentials     issue, revoke and list bearer tokens
+principals      a request's bearer token or cookie becomes a `Caller`
+cookies, csrf   what a browser sends and must prove
+identity        who asks, as views see it
+services        all of it, built once
+=============== ======================================================================
+"""

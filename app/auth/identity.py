@@ -1,0 +1,117 @@
+"""Who asks, as views see it.
+
+`caller()` is all that an API view needs. A request with an ``Authorization`` header is a machine's: its cookies are
+not looked at, whatever the header holds. Otherwise the session cookie decides; whatever is not a reading request
+must then carry the session's CSRF token and come from this site, and a person who has a temporary password gets no
+further than changing it.
+
+Flask-Login gives pages their `current_user`. Its own cookies play no part: the request loader below reads the
+session's row, and neither the remember-me cookie nor the signed session of Flask can sign anybody in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, TypeVar, cast
+
+from flask import Flask, Request, current_app, request
+from flask_login import LoginManager, UserMixin, current_user
+
+from app.auth import csrf, principals
+from app.auth.services import Auth
+from app.auth.sessions import SignedIn
+from app.auth.signin import Visit
+from app.replies import request_id
+from continuity.errors import ForbiddenError, UnauthenticatedError
+from continuity.services.callers import Caller
+
+_KEY: Final = "atmem.auth"
+_SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_POLL: Final = "is_poll"
+View = TypeVar("View", bound=Callable[..., Any])
+
+
+class CurrentPerson(UserMixin):  # type: ignore[misc]  # Flask-Login has no types.
+    """What templates know as ``current_user``."""
+
+    def __init__(self, signed_in: SignedIn) -> None:
+        self.signed_in = signed_in
+
+    def get_id(self) -> str:
+        return self.signed_in.user_id
+
+
+def install(app: Flask, provide: Callable[[], Auth]) -> None:
+    """Let the views of `app` know who asks. `provide` is called at the first request that asks."""
+    app.extensions[_KEY] = provide
+    manager = LoginManager()
+    manager.session_protection = None
+    manager.request_loader(_load_person)
+    # No cookie can have this name, as ";" ends one: Flask-Login would read it before asking the loader.
+    app.config["REMEMBER_COOKIE_NAME"] = ";"
+    # Instead of `init_app`, whose hook after each request would open Flask's session on the hot path.
+    app.login_manager = manager  # type: ignore[attr-defined]
+    app.context_processor(lambda: {"current_user": current_user})
+
+
+def auth() -> Auth:
+    """Return the people and credentials of the current application."""
+    provide: Callable[[], Auth] = current_app.extensions[_KEY]
+    return provide()
+
+
+def poll(view: View) -> View:
+    """Mark a view that pages ask again and again by themselves: it does not keep a session alive."""
+    setattr(view, _POLL, True)
+    return view
+
+
+def caller() -> Caller:
+    """Return who asks. UnauthenticatedError for nobody, ForbiddenError for a cookie without its proofs."""
+    header = request.environ.get("HTTP_AUTHORIZATION")
+    if header is not None:
+        return auth().principals.bearer(header, request_id=request_id())
+    person = signed_in()
+    if person.must_change:
+        raise ForbiddenError("Choose a password of your own first.", code="password_change_required")
+    return principals.person(person, request_id=request_id())
+
+
+def signed_in() -> SignedIn:
+    """Return the person of this request, one with a temporary password too. Bearer tokens are nobody here."""
+    person = person_or_none()
+    if person is None:
+        raise UnauthenticatedError("Sign in first.")
+    if request.method not in _SAFE_METHODS:
+        check_origin()
+        csrf.check_token(person.session_id, request.headers.get(csrf.HEADER))
+    return person
+
+
+def person_or_none() -> SignedIn | None:
+    """Return the person of this request, None for a machine or nobody."""
+    user = cast("CurrentPerson | None", current_user if current_user.is_authenticated else None)
+    return None if user is None else user.signed_in
+
+
+def check_origin() -> None:
+    """Refuse what a browser sends for another site."""
+    own = frozenset({auth().url, request.host_url.rstrip("/")})
+    csrf.check_origin(request.headers, own_origins=own)
+
+
+def visit() -> Visit:
+    """Return where the request comes from. The address is the peer's, as `app.headers` has established it."""
+    return Visit(address=request.remote_addr or "", request_id=request_id())
+
+
+def _load_person(incoming: Request) -> CurrentPerson | None:
+    if "HTTP_AUTHORIZATION" in incoming.environ:
+        return None
+    session_id = auth().cookie.read(incoming)
+    if session_id is None:
+        return None
+    view = current_app.view_functions.get(incoming.endpoint or "")
+    is_poll = bool(getattr(view, _POLL, False))
+    found = auth().sessions.peek(session_id) if is_poll else auth().sessions.find(session_id)
+    return None if found is None else CurrentPerson(found)

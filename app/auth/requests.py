@@ -1,0 +1,127 @@
+"""What people send: sign-in, passwords, grants and revocations, checked field by field.
+
+Frozen dataclasses with ``from_json`` like those of `continuity.wire`: unknown fields are refused, ``null`` in an
+optional field means absent, nothing is coerced.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Self
+
+from app.auth.settings import CredentialSettings
+from continuity.services.callers import CallerKind
+from continuity.wire import Fields
+
+ISSUED: Final = (CallerKind.OPERATOR, CallerKind.WORKER, CallerKind.COORDINATOR)
+"""Kinds of credentials that this version issues."""
+
+_USERNAME_CHARS: Final = 256
+
+
+def _secret(fields: Fields, name: str) -> str:
+    """Read a password as it was typed. Empty is a wrong password, not a malformed request."""
+    value = fields.take(name)
+    if not isinstance(value, str):
+        raise fields.fail(name, "a string")
+    return value
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class LoginRequest:
+    username: str
+    password: str
+
+    @classmethod
+    def from_json(cls, value: object) -> Self:
+        fields = Fields(value)
+        username = fields.take("username")
+        if not isinstance(username, str) or len(username) > _USERNAME_CHARS:
+            raise fields.fail("username", f"a string of at most {_USERNAME_CHARS} characters")
+        made = cls(username=username, password=_secret(fields, "password"))
+        fields.finish()
+        return made
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ChangePasswordRequest:
+    current_password: str
+    new_password: str
+
+    @classmethod
+    def from_json(cls, value: object) -> Self:
+        fields = Fields(value)
+        made = cls(_secret(fields, "current_password"), _secret(fields, "new_password"))
+        fields.finish()
+        return made
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ReauthenticateRequest:
+    password: str
+
+    @classmethod
+    def from_json(cls, value: object) -> Self:
+        fields = Fields(value)
+        made = cls(_secret(fields, "password"))
+        fields.finish()
+        return made
+
+
+@dataclass(frozen=True, slots=True)
+class GrantRequest:
+    """A credential to issue. `workflow_id` (``run_id`` on the wire) is for workers, and only for them."""
+
+    principal_id: str
+    kind: CallerKind
+    workflow_id: str | None
+    workspace: str | None
+    expires_in_s: int
+
+    @classmethod
+    def from_json(cls, value: object) -> Self:
+        fields = Fields(value)
+        principal_id = fields.identifier("principal_id")
+        kind = _kind(fields)
+        workflow_id = None if fields.take("run_id") is None else fields.identifier("run_id")
+        workspace = None if fields.take("workspace_id") is None else fields.identifier("workspace_id")
+        if (workflow_id is not None) != (kind is CallerKind.WORKER):
+            raise fields.fail("run_id", "the workflow_id of a worker's workflow, and absent for every other role")
+        for name in ("observation_scope", "agents"):
+            if fields.take(name) is not None:
+                raise fields.fail(name, "absent for this role")
+        made = cls(principal_id, kind, workflow_id, workspace, _expiry(fields))
+        fields.finish()
+        return made
+
+
+@dataclass(frozen=True, slots=True)
+class RevokeRequest:
+    principal_id: str
+    workspace: str | None
+
+    @classmethod
+    def from_json(cls, value: object) -> Self:
+        fields = Fields(value)
+        principal_id = fields.identifier("principal_id")
+        workspace = None if fields.take("workspace_id") is None else fields.identifier("workspace_id")
+        fields.finish()
+        return cls(principal_id, workspace)
+
+
+def _kind(fields: Fields) -> CallerKind:
+    value = fields.need("role")
+    for kind in ISSUED:
+        if value == kind.value:
+            return kind
+    raise fields.fail("role", f"one of {', '.join(kind.value for kind in ISSUED)}")
+
+
+def _expiry(fields: Fields) -> int:
+    limits = CredentialSettings()
+    value = fields.take("expires_in_seconds")
+    if value is None:
+        return limits.default_s
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= limits.longest_s:
+        raise fields.fail("expires_in_seconds", f"a whole number from 1 to {limits.longest_s}")
+    return value

@@ -1,0 +1,124 @@
+"""Tables of people and credentials, as SQLAlchemy Core metadata ``auth``.
+
+Rules:
+
+* No password, token or cookie value stands here, only an argon2id hash or a SHA-256.
+* Times are whole microseconds since 1970 in UTC; words (role, kind) are stored as words with a check beside them.
+* No foreign key into another package: workspaces, owners and workflows are known by number alone.
+* ``user_pk`` grows and is never used again (AUTOINCREMENT, identity), so that nobody inherits a history.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import sqlalchemy as sa
+from sqlalchemy import Column, Index, Named, TypedColumns
+
+from continuity.services.callers import Role
+from continuity.store.schema import BYTES, INTEGER, NAMING, OWNER_KINDS, WORD
+
+metadata: Final = sa.MetaData(naming_convention=NAMING)
+
+ROLES: Final = tuple(role.value for role in Role)
+CREDENTIAL_KINDS: Final = OWNER_KINDS[1:]
+"""Every kind of the wire; `app.auth.credentials` says which of them are issued."""
+
+ID: Final = sa.String(24)
+"""``usr_`` or ``crd_`` and 20 hex digits."""
+
+
+def _one_of(column: str, words: tuple[str, ...]) -> sa.CheckConstraint:
+    return sa.CheckConstraint(f"{column} IN ({', '.join(repr(word) for word in words)})", name=column)
+
+
+class UserColumns(TypedColumns):
+    """People. ``temporary_until`` marks a password that must be changed; ``stamp`` ends sessions when it moves."""
+
+    user_pk = Column(INTEGER, primary_key=True)
+    user_id: Named[str] = Column(ID, unique=True)
+    username: Named[str] = Column(sa.String(64), unique=True)
+    role: Named[str] = Column(WORD)
+    password_hash: Named[str] = Column(sa.String(200))
+    temporary_until: Named[int | None] = Column(INTEGER)
+    created_at: Named[int] = Column(INTEGER)
+    disabled_at: Named[int | None] = Column(INTEGER)
+    stamp: Named[int] = Column(INTEGER)
+
+
+users: Final = sa.Table("auth_users", metadata, UserColumns, _one_of("role", ROLES), sqlite_autoincrement=True)
+
+
+class MembershipColumns(TypedColumns):
+    """Who belongs to which workspace. Administrators see all, whatever stands here."""
+
+    user_pk = Column(INTEGER, primary_key=True, autoincrement=False)
+    workspace_pk = Column(INTEGER, primary_key=True, autoincrement=False)
+
+
+memberships: Final = sa.Table(
+    "auth_memberships", metadata, MembershipColumns, Index(None, "workspace_pk"), sqlite_with_rowid=False
+)
+
+
+class SessionColumns(TypedColumns):
+    """Sessions, known by the SHA-256 of the cookie's value. Valid while ``stamp`` and ``epoch`` are today's."""
+
+    session_hash = Column(BYTES, primary_key=True)
+    user_pk: Named[int] = Column(INTEGER)
+    stamp: Named[int] = Column(INTEGER)
+    created_at: Named[int] = Column(INTEGER)
+    seen_at: Named[int] = Column(INTEGER)
+    fresh_until: Named[int] = Column(INTEGER)
+    epoch: Named[int] = Column(INTEGER)
+
+
+sessions: Final = sa.Table(
+    "auth_sessions", metadata, SessionColumns, Index(None, "user_pk", "created_at"), sqlite_with_rowid=False
+)
+
+
+class ThrottleColumns(TypedColumns):
+    """Attempts to give a password, one row a bucket; a window starts with its first attempt."""
+
+    bucket = Column(sa.String(80), primary_key=True)
+    window_start: Named[int] = Column(INTEGER)
+    attempts: Named[int] = Column(INTEGER)
+
+
+throttle: Final = sa.Table(
+    "auth_throttle", metadata, ThrottleColumns, Index(None, "window_start"), sqlite_with_rowid=False
+)
+
+
+class CredentialColumns(TypedColumns):
+    """Bearer tokens by their SHA-256.
+
+    ``workspace_pk`` NULL: all workspaces of the issuer. ``owner_pk`` is the principal's row in
+    ``continuity_owners``, ``issuer_pk`` the person who is answerable for it.
+    """
+
+    credential_id = Column(ID, primary_key=True)
+    token_hash: Named[bytes] = Column(BYTES, unique=True)
+    kind: Named[str] = Column(WORD)
+    owner_pk: Named[int] = Column(INTEGER)
+    issuer_pk: Named[int] = Column(INTEGER)
+    workspace_pk: Named[int | None] = Column(INTEGER)
+    workflow_pk: Named[int | None] = Column(INTEGER)
+    issued_at: Named[int] = Column(INTEGER)
+    expires_at: Named[int] = Column(INTEGER)
+    revoked_at: Named[int | None] = Column(INTEGER)
+    last_used_at: Named[int | None] = Column(INTEGER)
+    epoch: Named[int] = Column(INTEGER)
+
+
+credentials: Final = sa.Table(
+    "auth_credentials",
+    metadata,
+    CredentialColumns,
+    _one_of("kind", CREDENTIAL_KINDS),
+    sa.CheckConstraint("(workflow_pk IS NOT NULL) = (kind = 'continuity_host')", name="workflow"),
+    Index(None, "owner_pk"),
+    Index(None, "workflow_pk"),
+    sqlite_with_rowid=False,
+)

@@ -1,0 +1,70 @@
+"""Every limit of sign-in and credentials. The defaults are the product's; tests pass cheaper ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+SECOND_US: Final = 1_000_000
+MINUTE_S: Final = 60
+HOUR_S: Final = 60 * MINUTE_S
+DAY_S: Final = 24 * HOUR_S
+
+
+@dataclass(frozen=True, slots=True)
+class HashingSettings:
+    """Cost of argon2id. `slots` bounds memory: at most this many hashes at once, 64 MiB each."""
+
+    memory_kib: int = 65_536
+    time_cost: int = 3
+    parallelism: int = 1
+    slots: int = 2
+    wait_s: float = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class ThrottleSettings:
+    """Password attempts in one window. A hash takes about a tenth of a second, so the last bounds the load."""
+
+    window_s: int = MINUTE_S
+    per_account: int = 5
+    per_address: int = 60
+    overall: int = 300
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSettings:
+    """How long a person stays signed in."""
+
+    idle_s: int = 30 * MINUTE_S
+    administrator_idle_s: int = 15 * MINUTE_S
+    absolute_s: int = 12 * HOUR_S
+    fresh_s: int = 10 * MINUTE_S
+    per_user: int = 5
+    touch_s: int = 30
+    """The row says when the session was last seen, to this many seconds: one write in that time, not one a request."""
+
+
+@dataclass(frozen=True, slots=True)
+class CredentialSettings:
+    """How long bearer tokens live, and how often their last use is written down."""
+
+    default_s: int = 90 * DAY_S
+    longest_s: int = 365 * DAY_S
+    last_used_s: int = MINUTE_S
+
+
+@dataclass(frozen=True, slots=True)
+class AuthSettings:
+    """All of the above."""
+
+    hashing: HashingSettings = field(default_factory=HashingSettings)
+    throttle: ThrottleSettings = field(default_factory=ThrottleSettings)
+    session: SessionSettings = field(default_factory=SessionSettings)
+    credential: CredentialSettings = field(default_factory=CredentialSettings)
+    temporary_s: int = DAY_S
+    """A temporary password that has not been replaced by then is dead."""
+
+
+CHEAP_HASHING: Final = HashingSettings(memory_kib=8, time_cost=1, parallelism=1, slots=8)
+"""For tests alone: `app.config` has no way to ask for it."""

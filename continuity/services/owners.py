@@ -1,0 +1,168 @@
+"""Principals of credentials: one row of ``continuity_owners`` each, with the name sealed.
+
+A principal_id is known by a keyed hash, so that it can be found without being readable. Its first credential
+fixes its kind and workspace for good: who reads a history later must not wonder whose name this was.
+
+The rows of kind ``operators`` are key namespaces and no principals; they have no name and are never found here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+from sqlalchemy.dialects.postgresql import insert as postgresql_insert
+from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+
+from continuity.errors import ConflictError, DecryptionError, IntegrityError
+from continuity.services.callers import CallerKind
+from continuity.store.schema import owners, partitions
+from continuity.store.store import Store
+from continuity.vault.partition import PartitionKey
+from continuity.vault.place import Place
+from continuity.vault.vault import Vault
+
+PARTITION: Final = "principals"
+"""Partition under which all names are sealed; made with the first one."""
+
+_NAMES_KEPT: Final = 4_096
+_INDEX_PURPOSE: Final = "principal"
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """A known principal.
+
+    Attributes:
+        owner_pk: Its row.
+        kind: Its only kind, as on the wire.
+        workspace_pk: Its only workspace; None for an operator that reaches all of its issuer's.
+    """
+
+    owner_pk: int
+    kind: str
+    workspace_pk: int | None
+
+
+class Owners:
+    """Finds and makes principals, and reads their names. Safe to share between threads."""
+
+    def __init__(self, store: Store, vault: Vault) -> None:
+        """Keep both; nothing is read yet."""
+        self._store = store
+        self._vault = vault
+        self._remembered = lru_cache(maxsize=_NAMES_KEPT)(self._read_name)
+
+    def find(self, connection: Connection, principal_id: str) -> Owner | None:
+        """Return a known principal, None for any other name.
+
+        Raises:
+            SealedError: The vault is locked.
+        """
+        row = connection.execute(_OWNER.where(owners.c.principal_ix == self._index(principal_id))).one_or_none()
+        return None if row is None else Owner(row.owner_pk, row.kind, row.workspace_pk)
+
+    def ensure(self, connection: Connection, principal_id: str, *, kind: CallerKind, workspace_pk: int | None) -> int:
+        """Return the principal's owner_pk, made now when it is new. Safe when two do it at once.
+
+        Args:
+            connection: Of the caller's writing transaction.
+            principal_id: An identifier: ASCII letters, digits, ``_`` and ``-``.
+            kind: The kind it has or shall have.
+            workspace_pk: The workspace it has or shall have.
+
+        Raises:
+            ConflictError: It is known with another kind or workspace (``request_conflict``).
+            SealedError: The vault is locked.
+        """
+        principal_ix = self._index(principal_id)
+        sealed = self._key(connection).seal(principal_id.encode("ascii"), place=_place(principal_ix))
+        values = {
+            "workspace_pk": workspace_pk, "kind": kind.value, "principal_ix": principal_ix, "sealed_principal": sealed,
+        }  # fmt: skip
+        _insert_new(connection, owners, values=values, key=owners.c.principal_ix)
+        row = connection.execute(_OWNER.where(owners.c.principal_ix == principal_ix)).one()
+        if row.kind != kind.value or row.workspace_pk != workspace_pk:
+            raise ConflictError("principal_id is known with another role or workspace; take another name.")
+        return int(row.owner_pk)
+
+    def name(self, owner_pk: int, *, epoch: int) -> str:
+        """Return the principal_id of a row, from memory after the first time: it never changes in an epoch.
+
+        Raises:
+            SealedError: The vault is locked and the name is not remembered.
+            DecryptionError: The name or its key was changed.
+            IntegrityError: There is no such row, or it has no name.
+        """
+        return self._remembered(owner_pk, epoch)
+
+    def names(self, connection: Connection) -> dict[int, str]:
+        """Return the names of all principals by owner_pk.
+
+        Raises:
+            SealedError: The vault is locked.
+            DecryptionError: A name or the key was changed.
+        """
+        rows = connection.execute(_NAME.where(owners.c.sealed_principal.is_not(None))).all()
+        if not rows:
+            return {}
+        key = self._open(connection.execute(_KEY).one_or_none())
+        return {row.owner_pk: _name_of(key, row) for row in rows}
+
+    def forget(self) -> None:
+        """Drop every name from memory, when the vault is locked."""
+        self._remembered.cache_clear()
+
+    def _index(self, principal_id: str) -> bytes:
+        return self._vault.index(_INDEX_PURPOSE, principal_id)
+
+    def _read_name(self, owner_pk: int, _epoch: int) -> str:
+        statement = _NAME.where(owners.c.owner_pk == owner_pk)
+        row = self._store.autocommit(lambda connection: connection.execute(statement).one_or_none())
+        key_row = self._store.autocommit(lambda connection: connection.execute(_KEY).one_or_none())
+        if row is None or row.sealed_principal is None:
+            raise IntegrityError("A principal's row is damaged.")
+        return _name_of(self._open(key_row), row)
+
+    def _key(self, connection: Connection) -> PartitionKey:
+        row = connection.execute(_KEY).one_or_none()
+        if row is None:
+            _, wrapped = self._vault.new_partition(PARTITION)
+            values = {
+                "partition_id": PARTITION, "kind": "owner", "key_id": wrapped.key_id, "wrapped_key": wrapped.wrapped,
+            }  # fmt: skip
+            _insert_new(connection, partitions, values=values, key=partitions.c.partition_id)
+            # Read back: another process may have made it first.
+            row = connection.execute(_KEY).one()
+        return self._open(row)
+
+    def _open(self, row: Any) -> PartitionKey:
+        if row is None or row.wrapped_key is None:
+            raise IntegrityError("The key of principals' names is not there.")
+        return self._vault.open_partition(PARTITION, row.wrapped_key, key_id=row.key_id)
+
+
+_OWNER: Final = sa.select(owners.c.owner_pk, owners.c.kind, owners.c.workspace_pk)
+_NAME: Final = sa.select(owners.c.owner_pk, owners.c.principal_ix, owners.c.sealed_principal)
+_KEY: Final = sa.select(partitions.c.wrapped_key, partitions.c.key_id).where(partitions.c.partition_id == PARTITION)
+
+
+def _place(principal_ix: bytes) -> Place:
+    # Named by the keyed hash: the row's number is not known before the row is there.
+    return Place("continuity_owners", PARTITION, principal_ix.hex(), "sealed_principal")
+
+
+def _name_of(key: PartitionKey, row: Any) -> str:
+    try:
+        return key.open(row.sealed_principal, place=_place(row.principal_ix)).decode("ascii")
+    except UnicodeDecodeError:
+        raise DecryptionError from None
+
+
+def _insert_new(connection: Connection, table: Any, *, values: dict[str, Any], key: Any) -> None:
+    """Insert a row unless one with this key is there, whoever was first."""
+    insert = sqlite_insert if connection.dialect.name == "sqlite" else postgresql_insert
+    connection.execute(insert(table).values(values).on_conflict_do_nothing(index_elements=[key]))
