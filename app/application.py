@@ -47,7 +47,7 @@ def make(settings: Settings | None, wiring: Wiring | None) -> Flask:
     # A redirect that tidies an address would be built from what the client sent.
     app.url_map.merge_slashes = False
     app.url_map.redirect_defaults = False
-    extensions.install(app, wiring)
+    extensions.install(app, settings, wiring)
     errors.install(app)
     identity.install(app, lambda: extensions.wiring().auth)
     for blueprint in BLUEPRINTS:

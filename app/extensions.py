@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from typing import Final
 
 from flask import Flask, current_app
 
-from app.config import load_settings
+from app.config import Settings
 from app.wiring import Wiring, build
 
 _KEY: Final = "atmem"
@@ -17,14 +16,15 @@ _KEY: Final = "atmem"
 class _Lazily:
     """Builds on first use: ``flask --app app init`` makes an application before there is an instance."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
         self._lock = threading.Lock()
         self._built: Wiring | None = None
 
     def get(self) -> Wiring:
         with self._lock:
             if self._built is None:
-                self._built = build(load_settings(os.environ))
+                self._built = build(self._settings)
             return self._built
 
 
@@ -36,9 +36,9 @@ class _Given:
         return self._given
 
 
-def install(app: Flask, given: Wiring | None) -> None:
-    """Let the views of `app` use `given`, or what the environment says when there is none."""
-    app.extensions[_KEY] = _Lazily() if given is None else _Given(given)
+def install(app: Flask, settings: Settings, given: Wiring | None) -> None:
+    """Let the views of `app` use `given`, or what is built from `settings` when there is none."""
+    app.extensions[_KEY] = _Lazily(settings) if given is None else _Given(given)
 
 
 def wiring() -> Wiring:

@@ -26,6 +26,8 @@ _CAUSES: Final = 3
 _TOKEN: Final = re.compile(r"atm_([a-z])_[A-Za-z0-9_-]{16,}")
 
 logger: Final = logging.getLogger("atmem")
+# Without `configure` nothing is written: the standard library's last resort would print messages of exceptions.
+logger.addHandler(logging.NullHandler())
 
 
 def escape(value: object) -> str:

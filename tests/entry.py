@@ -1,0 +1,16 @@
+"""The command line of the product with parts that only tests may have: argon2id at the lowest cost.
+
+``python -m tests.entry serve --port 0 --json`` is `atmem serve` in every other way. No variable and no setting of
+the product can do the same.
+"""
+
+from __future__ import annotations
+
+from app.auth.settings import CHEAP_HASHING, AuthSettings
+from app.cli import main
+from app.wiring import Overrides
+
+OVERRIDES = Overrides(auth=AuthSettings(hashing=CHEAP_HASHING))
+
+if __name__ == "__main__":
+    main(prog_name="atmem", obj=OVERRIDES)
