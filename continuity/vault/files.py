@@ -26,7 +26,7 @@ if sys.platform == "win32":  # pragma: no cover
 else:
     import fcntl
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 MODES: Final = frozenset({0o600, 0o400})
@@ -99,12 +99,13 @@ def _problem(file: os.stat_result, parent: os.stat_result) -> str | None:
     return None
 
 
-def create(path: Path, content: bytes) -> None:
+def create(path: Path, make_content: Callable[[], bytes]) -> None:
     """Create a private file and make it durable.
 
     Args:
         path: A name that is not in use; its folder exists.
-        content: All of the file.
+        make_content: Gives all of the file. Called only once the empty file is there, so that a secret
+            does not even exist when that fails.
 
     Raises:
         KeySourceError: The name is in use, the folder is writable for others, or the file cannot be
@@ -115,42 +116,36 @@ def create(path: Path, content: bytes) -> None:
         descriptor = os.open(path, flags, _CREATE_MODE)
     except OSError as exc:
         raise KeySourceError(f"{path} cannot be created: {exc.strerror}.") from exc
-    try:
-        _fill(descriptor, path, content)
-    except BaseException:
+    problem = _fill(descriptor, path, make_content) or _synced(path.parent)
+    if problem:
         with suppress(OSError):
             path.unlink()
-        raise
+        raise KeySourceError(f"{path} {problem}.")
 
 
-def _fill(descriptor: int, path: Path, content: bytes) -> None:
-    """Check, write and sync a file that was just created; closes it."""
+def _fill(descriptor: int, path: Path, make_content: Callable[[], bytes]) -> str | None:
+    """Check, write, sync and close a file that was just created; say what went wrong.
+
+    It answers and does not raise, since an error would carry the frame that holds the content.
+    """
     try:
         if effective_user_id() is not None:
             os.fchmod(descriptor, _CREATE_MODE)  # a umask can have taken away our own right to read
         problem = _problem(os.fstat(descriptor), path.parent.stat())
-        if problem:
-            raise KeySourceError(f"{path} {problem}.")
-        write_all(descriptor, content)
-        sync(descriptor)
+        if problem is None:
+            write_all(descriptor, make_content())
+            sync(descriptor)
     except OSError as exc:
-        raise KeySourceError(f"{path} cannot be written: {exc.strerror}.") from exc
+        problem = f"cannot be written: {exc.strerror}"
     finally:
         os.close(descriptor)
-    sync_folder(path.parent)
+    return problem
 
 
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable. Does nothing where folders cannot be synced (Windows).
-
-    Args:
-        folder: The folder.
-
-    Raises:
-        KeySourceError: The folder cannot be synced: a new file in it may be lost with the power.
-    """
+def _synced(folder: Path) -> str | None:
+    """Make the names in a folder durable; say what went wrong. Windows does that by itself."""
     if effective_user_id() is None:
-        return
+        return None
     try:
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -158,7 +153,8 @@ def sync_folder(folder: Path) -> None:
         finally:
             os.close(descriptor)
     except OSError as exc:
-        raise KeySourceError(f"{folder} cannot be made durable: {exc.strerror}.") from exc
+        return f"cannot be made durable: {exc.strerror}"
+    return None
 
 
 def write_all(descriptor: int, content: bytes) -> None:

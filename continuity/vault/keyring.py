@@ -57,13 +57,12 @@ class Keyring:
         Raises:
             KeySourceError: A key of another size, an id out of range, or no key under `primary_id`.
         """
-        # The message names no value, and neither does a frame between here and the caller's.
-        if not all(1 <= key_id <= KEY_ID_MAX and len(keys[key_id]) == KEY_BYTES for key_id in keys):
-            raise KeySourceError("A master key has 32 bytes and an id from 1 to 4294967295.")
-        if primary_id not in keys:
-            raise KeySourceError("The primary master key is not among the keys.")
         object.__setattr__(self, "_keys", MappingProxyType(dict(keys)))
         object.__setattr__(self, "primary_id", primary_id)
+        del keys  # an error carries this frame, and `self` does not show them
+        problem = _problem(self._keys, primary_id)
+        if problem:
+            raise KeySourceError(problem)
 
     def cipher(self, key_id: int) -> AESGCM:
         """Give the cipher of one key.
@@ -97,6 +96,10 @@ class Keyring:
         """
         if key_id in self._keys:
             raise RuntimeError("a key id is never given to a second key")
+        problem = _problem({key_id: key}, key_id)
+        if problem:
+            del key  # the error carries this frame
+            raise KeySourceError(problem)
         return Keyring({**self._keys, key_id: key}, primary_id=self.primary_id)
 
     def with_primary(self, key_id: int) -> Keyring:
@@ -157,3 +160,12 @@ class Keyring:
     def __reduce__(self) -> NoReturn:
         """Refuse pickling and copying."""
         raise TypeError("a keyring cannot be pickled or copied")
+
+
+def _problem(keys: Mapping[int, bytes], primary_id: int) -> str | None:
+    """Say what is wrong with keys, without naming one."""
+    if not all(1 <= key_id <= KEY_ID_MAX and len(key) == KEY_BYTES for key_id, key in keys.items()):
+        return "A master key has 32 bytes and an id from 1 to 4294967295."
+    if primary_id not in keys:
+        return "The primary master key is not among the keys."
+    return None

@@ -75,7 +75,7 @@ class FileKeyProvider:
         Raises:
             KeySourceError: The file exists, or cannot be made safely. No key has been made.
         """
-        files.create(self.path, _file_content(entropy(KEY_BYTES)))
+        files.create(self.path, lambda: _file_content(entropy(KEY_BYTES)))
         return self.load()
 
     def load(self) -> Keyring:

@@ -108,7 +108,7 @@ class ShredList:
         Raises:
             KeySourceError: The file exists, or cannot be made safely. Nothing is left behind.
         """
-        files.create(path, b"atmem-shred-list 1 %s\n" % secrets.token_hex(HASH_BYTES).encode())
+        files.create(path, lambda: b"atmem-shred-list 1 %s\n" % secrets.token_hex(HASH_BYTES).encode())
         return cls(path)
 
     @property
@@ -246,7 +246,7 @@ class ShredList:
 
 def _signature(found: os.stat_result) -> tuple[int, ...]:
     """What differs when the file was replaced (first two), grew (third) or was touched."""
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 def _end(hashes: list[bytes]) -> int:
