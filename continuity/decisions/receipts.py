@@ -31,7 +31,7 @@ def classify(receipt: Mapping[str, Any], *, operation_id: str, mode: Mode | None
     outcome = Outcome(claim)
     if outcome is Outcome.SUCCEEDED and not _is_success(receipt):
         return Outcome.UNKNOWN
-    if outcome is Outcome.REFUSED and "reason" not in receipt:
+    if outcome is Outcome.REFUSED and receipt.get("reason") is None:
         return Outcome.UNKNOWN
     if (mode is Mode.EXECUTE and outcome in _QUERY_ONLY) or (mode is Mode.QUERY and outcome in _EXECUTE_ONLY):
         return Outcome.UNKNOWN
