@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from flask import Flask
 
 from app import errors, extensions, health
+from app.api import grants, session
 from app.auth import identity
 from app.body import DEFINITION_BODY_BYTES
 from app.config import Settings, SettingsError, load_settings
@@ -17,7 +18,7 @@ from app.replies import StrictJSONProvider
 from app.vendored import check_vendored
 from app.wiring import KeyProvider, Overrides, SystemClock, Wiring, built
 
-BLUEPRINTS = (health.blueprint,)
+BLUEPRINTS = (health.blueprint, session.blueprint, grants.blueprint)
 """Every blueprint; each names its whole paths, so that this list has no prefixes."""
 
 

@@ -94,6 +94,11 @@ def person_or_none() -> SignedIn | None:
     return None if user is None else user.signed_in
 
 
+def presented_session() -> str | None:
+    """Return the session id that the browser brings, valid or not: signing in again ends it."""
+    return None if "HTTP_AUTHORIZATION" in request.environ else auth().cookie.read(request)
+
+
 def check_origin() -> None:
     """Refuse what a browser sends for another site."""
     own = frozenset({auth().url, request.host_url.rstrip("/")})

@@ -21,6 +21,7 @@ NOUNS: Final[dict[str, str]] = {
     "init": "Make an instance: folder, keys, database, first administrator.",
     "serve": "Serve HTTP.",
     "status": "Show where the instance stands and what needs a person.",
+    "users": "Make and change accounts, on the host.",
     "db": "Bring the database to this version's form, or check it.",
 }
 """Module in this package and its one-line help; the module calls its command ``command``."""

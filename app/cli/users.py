@@ -1,0 +1,208 @@
+"""`atmem users`: accounts, on the host. Works on the instance itself, so it needs no sign-in and no server."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from app.cli.terminal import Group, json_option, print_facts, print_json, print_table, settings
+
+if TYPE_CHECKING:
+    from app.auth.accounts import AccountView, Temporary
+    from app.wiring import Wiring
+
+ROLES = ("operator", "investigator", "administrator")
+_PASSWORD_BYTES = 4_096
+"""A password has at most 128 characters; two of them with room for any encoding."""
+
+
+@click.group(cls=Group)
+def command() -> None:
+    """Make and change accounts, on the host that has the instance."""
+
+
+@command.command("create")
+@click.argument("username")
+@click.option("--role", type=click.Choice(ROLES), default="operator", show_default=True)
+@click.option(
+    "--workspace", "workspaces", multiple=True, default=("default",), show_default=True,
+    help="A workspace the person belongs to; repeat it for several. Administrators see all.",
+)  # fmt: skip
+@json_option
+@click.pass_context
+def create(ctx: click.Context, *, username: str, role: str, workspaces: tuple[str, ...], as_json: bool) -> None:
+    """Make an account. Its temporary password is shown this once."""
+    from app.auth.accounts import LOCAL
+    from continuity.services.callers import Role
+
+    with _wired(ctx) as wiring:
+        made = wiring.auth.accounts.create(username, role=Role(role), workspace_names=workspaces, by=LOCAL)
+    _show_temporary(made, as_json=as_json)
+
+
+@command.command("list")
+@json_option
+@click.pass_context
+def list_(ctx: click.Context, *, as_json: bool) -> None:
+    """Show all accounts."""
+    with _wired(ctx) as wiring:
+        accounts = wiring.auth.accounts.all()
+    if as_json:
+        print_json({"users": [_account(account) for account in accounts]})
+        return
+    rows = [
+        (account.username, account.role.value, ", ".join(account.workspaces), _state(account)) for account in accounts
+    ]
+    print_table(("username", "role", "workspaces", "state"), rows)
+
+
+@command.command("set-role")
+@click.argument("username")
+@click.argument("role", type=click.Choice(ROLES))
+@json_option
+@click.pass_context
+def set_role(ctx: click.Context, *, username: str, role: str, as_json: bool) -> None:
+    """Change the role and end all sessions of the person."""
+    from app.auth.accounts import LOCAL
+    from continuity.services.callers import Role
+
+    with _wired(ctx) as wiring:
+        wiring.auth.accounts.set_role(username, Role(role), by=LOCAL)
+        _show_account(wiring, username, as_json=as_json)
+
+
+@command.command("disable")
+@click.argument("username")
+@json_option
+@click.pass_context
+def disable(ctx: click.Context, *, username: str, as_json: bool) -> None:
+    """Refuse sign-in, sessions and issued credentials of the person."""
+    from app.auth.accounts import LOCAL
+
+    with _wired(ctx) as wiring:
+        wiring.auth.accounts.disable(username, by=LOCAL)
+        _show_account(wiring, username, as_json=as_json)
+
+
+@command.command("enable")
+@click.argument("username")
+@json_option
+@click.pass_context
+def enable(ctx: click.Context, *, username: str, as_json: bool) -> None:
+    """Let a disabled person sign in again."""
+    from app.auth.accounts import LOCAL
+
+    with _wired(ctx) as wiring:
+        wiring.auth.accounts.enable(username, by=LOCAL)
+        _show_account(wiring, username, as_json=as_json)
+
+
+@command.command("reset-password")
+@click.argument("username")
+@json_option
+@click.pass_context
+def reset_password(ctx: click.Context, *, username: str, as_json: bool) -> None:
+    """Replace the password by a temporary one, shown this once, and end all sessions."""
+    from app.auth.accounts import LOCAL
+
+    with _wired(ctx) as wiring:
+        made = wiring.auth.accounts.reset_password(username, by=LOCAL)
+    _show_temporary(made, as_json=as_json)
+
+
+@command.command("change-password")
+@click.argument("username")
+@click.option(
+    "--password-file", type=click.File("rb"),
+    help="File whose first line is the current password and whose second is the new one; - for standard input.",
+)  # fmt: skip
+@json_option
+@click.pass_context
+def change_password(ctx: click.Context, *, username: str, password_file: Any, as_json: bool) -> None:
+    """Replace a password that is known, a temporary one too."""
+    current, new = _prompted() if password_file is None else _from_file(password_file)
+    with _wired(ctx) as wiring:
+        wiring.auth.sign_in.change_password_locally(username, current=current, new=new)
+        _show_account(wiring, username, as_json=as_json)
+
+
+@command.command("recover-administrator")
+@click.argument("username", default="administrator")
+@json_option
+@click.pass_context
+def recover_administrator(ctx: click.Context, *, username: str, as_json: bool) -> None:
+    """Make USERNAME an enabled administrator with a temporary password, whatever it was before.
+
+    For whoever is locked out: it also forgets all counted sign-in attempts.
+    """
+    with _wired(ctx) as wiring:
+        made = wiring.auth.accounts.recover_administrator(username)
+    _show_temporary(made, as_json=as_json)
+
+
+@contextmanager
+def _wired(ctx: click.Context) -> Iterator[Wiring]:
+    from app import wiring
+
+    with wiring.built(settings(), overrides=ctx.find_object(wiring.Overrides)) as built:
+        yield built
+
+
+def _prompted() -> tuple[str, str]:
+    if not sys.stdin.isatty():
+        raise click.UsageError("There is no terminal to ask at: give --password-file.")
+    current = click.prompt("Current password", hide_input=True)
+    return current, click.prompt("New password", hide_input=True, confirmation_prompt=True)
+
+
+def _from_file(stream: Any) -> tuple[str, str]:
+    try:
+        lines = stream.read(_PASSWORD_BYTES).decode("utf-8").splitlines()
+    except UnicodeDecodeError:
+        raise click.UsageError("The password file must be UTF-8.") from None
+    if len(lines) != 2:  # noqa: PLR2004
+        raise click.UsageError("The password file must have two lines: the current password and the new one.")
+    return lines[0], lines[1]
+
+
+def _show_temporary(made: Temporary, *, as_json: bool) -> None:
+    if as_json:
+        print_json({
+            "username": made.username,
+            "password": made.password,
+            "password_change_required": True,
+            "valid_until": made.valid_until_us // 1_000_000,
+        })  # fmt: skip
+        return
+    print_facts({"Username": made.username, "Password": made.password})
+    click.echo("The password is temporary: shown once, valid for 24 hours, good only for choosing another.", err=True)
+
+
+def _show_account(wiring: Wiring, username: str, *, as_json: bool) -> None:
+    account = next(account for account in wiring.auth.accounts.all() if account.username == username)
+    if as_json:
+        print_json(_account(account))
+    else:
+        print_facts({"Username": account.username, "Role": account.role.value, "State": _state(account)})
+
+
+def _account(account: AccountView) -> dict[str, object]:
+    return {
+        "user_id": account.user_id,
+        "username": account.username,
+        "role": account.role.value,
+        "workspaces": list(account.workspaces),
+        "enabled": account.is_enabled,
+        "password_change_required": account.must_change_password,
+        "created": account.created_at_us // 1_000_000,
+    }
+
+
+def _state(account: AccountView) -> str:
+    if not account.is_enabled:
+        return "disabled"
+    return "must change password" if account.must_change_password else "enabled"
