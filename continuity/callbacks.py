@@ -15,7 +15,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from continuity import limits
 from continuity.decisions.receipts import classify
@@ -55,6 +55,18 @@ class Refused(ContinuityError):
     def __init__(self, reason: str = "The destination refused.") -> None:
         """Keep the reason: one sentence for a person, without secrets."""
         super().__init__(reason)
+
+
+class Callbacks(Protocol):
+    """What can stand for a tool: `Tool` itself, or anything with its two callbacks."""
+
+    @property
+    def execute(self) -> Callback:
+        """Performs the effect; see `Tool`."""
+
+    @property
+    def query(self) -> Callback | None:
+        """Asks what became of it, None where that is not possible; see `Tool`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Self
 from urllib.parse import urlencode
 
-from continuity.callbacks import Callback, NotDispatched, Refused, Tool
+from continuity.callbacks import Callback, Callbacks, NotDispatched, Refused, Tool
 from continuity.delivery import RESEND_FOR_S, Patience, deliver
 from continuity.errors import MalformedError, TransportError
 from continuity.running import Begun, OperationRun, Seams, ToolUnavailableError, new_id
@@ -30,6 +30,7 @@ from observations.client import AtFlowsObserver, ContinuityObserver, Observer, R
 __all__ = [
     "AtFlowsObserver",
     "Callback",
+    "Callbacks",
     "ContinuityClient",
     "ContinuityObserver",
     "NotDispatched",
@@ -253,7 +254,7 @@ class ContinuityClient:
     # --- Governed runs ---
 
     def run_operation(
-        self, workflow_id: str, name: str, tools: Mapping[str, Tool], *, run_id: str | None = None
+        self, workflow_id: str, name: str, tools: Mapping[str, Callbacks], *, run_id: str | None = None
     ) -> Any:
         """Bring one operation to its result, if that is safe.
 
@@ -275,7 +276,12 @@ class ContinuityClient:
         return self._run(workflow_id, name, tools, run_id=run_id or new_id("run")).result()
 
     def run_new_operation(
-        self, workflow_key: str, operation: Mapping[str, Any], tools: Mapping[str, Tool], *, run_id: str | None = None
+        self,
+        workflow_key: str,
+        operation: Mapping[str, Any],
+        tools: Mapping[str, Callbacks],
+        *,
+        run_id: str | None = None,
     ) -> Any:
         """Create a workflow of one operation, enabled, and bring it to its result; for coordinators.
 
@@ -308,7 +314,7 @@ class ContinuityClient:
             raise TransportError("The reply to a creation with begin does not hold both.")
         return self._run(workflow_id, name, tools, run_id=run_id).result(Begun(reply, attempt_id, sent_at_s))
 
-    def _run(self, workflow_id: str, name: str, tools: Mapping[str, Tool], *, run_id: str) -> OperationRun:
+    def _run(self, workflow_id: str, name: str, tools: Mapping[str, Callbacks], *, run_id: str) -> OperationRun:
         return OperationRun(
             self, _identifier("workflow_id", workflow_id), name,
             tools=tools, run_id=run_id, reporting=self._reporting, seams=self._seams,
@@ -316,7 +322,7 @@ class ContinuityClient:
 
 
 def langgraph_node(
-    client: ContinuityClient, workflow_id: str, name: str, tools: Mapping[str, Tool], *, result_key: str
+    client: ContinuityClient, workflow_id: str, name: str, tools: Mapping[str, Callbacks], *, result_key: str
 ) -> Callable[[Any], dict[str, Any]]:
     """Make a node function for a graph that keeps its own scheduler and checkpoints. Imports no LangGraph.
 

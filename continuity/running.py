@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from continuity import limits
-from continuity.callbacks import Callback, Report, Tool, report_not_dispatched, report_raised, report_returned
+from continuity.callbacks import Callback, Callbacks, Report, report_not_dispatched, report_raised, report_returned
 from continuity.decisions.states import Mode, Outcome, Status
 from continuity.delivery import Patience, deliver
 from continuity.errors import ContinuityError, TransportError
@@ -144,7 +144,7 @@ class OperationRun:
         workflow_id: str,
         name: str,
         *,
-        tools: Mapping[str, Tool],
+        tools: Mapping[str, Callbacks],
         run_id: str,
         reporting: Reporting,
         seams: Seams,
