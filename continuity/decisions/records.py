@@ -1,7 +1,8 @@
 """State and events as JSON and back: what is sealed into the vault.
 
 Every decision writes them, so attempts and late receipts are lists of their fields in order. Enums are
-written as their values, times as integers. A test writes and reads every class with every field changed.
+written as their values, times as integers. A renewal must not change how long a record is, as it is
+written without its bytes being counted: at most ten renewals are one hexadecimal digit. A test writes and reads every class with every field changed.
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ def _member(name: str, value: Any) -> Any:
 def _attempt_to_json(attempt: Attempt) -> list[Any]:
     return [
         attempt.attempt_id, attempt.run_id, attempt.mode.value, attempt.started_us, attempt.lease_until_us,
-        attempt.lease_hash, attempt.renewals, attempt.ended_us,
+        attempt.lease_hash, f"{attempt.renewals:x}", attempt.ended_us,
         None if attempt.outcome is None else attempt.outcome.value, attempt.digest,
         None if attempt.reply is None else _reply_to_json(attempt.reply), attempt.is_attested,
     ]  # fmt: skip
@@ -122,7 +123,7 @@ def _attempt_to_json(attempt: Attempt) -> list[Any]:
 def _attempt_from_json(value: list[Any]) -> Attempt:
     attempt_id, run_id, mode, started, until, lease_hash, renewals, ended, outcome, digest, reply, attested = value
     return Attempt(
-        attempt_id, run_id, Mode(mode), started, until, lease_hash, renewals, ended,
+        attempt_id, run_id, Mode(mode), started, until, lease_hash, int(renewals, 16), ended,
         None if outcome is None else Outcome(outcome), digest,
         None if reply is None else _reply_from_json(reply), attested,
     )  # fmt: skip

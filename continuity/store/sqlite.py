@@ -18,10 +18,13 @@ import importlib
 import os
 import pathlib
 import sqlite3
+import time
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
+
+from continuity.store.failures import is_busy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -85,6 +88,22 @@ def create_file(path: pathlib.Path) -> None:
     os.close(descriptor)
 
 
+def _journal_mode(connection: Any, wanted: str) -> str:
+    """Set the journal mode and give the one in force.
+
+    It is stored in the file, so this changes something only on the first connection ever. SQLite does not
+    wait for others there, hence the loop: two processes may open a new database at once.
+    """
+    give_up = time.monotonic() + BUSY_TIMEOUT_MS / 1000
+    while True:
+        try:
+            return str(connection.execute(f"PRAGMA journal_mode={wanted}").fetchone()[0])
+        except Exception as error:
+            if not is_busy(error) or time.monotonic() > give_up:
+                raise
+            time.sleep(0.01)
+
+
 class Dialect(SQLiteDialect_pysqlite):
     """pysqlite with the rules at the head of this file. Registered as ``sqlite+continuity``."""
 
@@ -115,7 +134,7 @@ class Dialect(SQLiteDialect_pysqlite):
         def set_up(connection: Any) -> None:
             for pragma in _PRAGMAS:
                 connection.execute(pragma).close()
-            found = connection.execute(f"PRAGMA journal_mode={journal_mode}").fetchone()[0]
+            found = _journal_mode(connection, journal_mode)
             if found != journal_mode:
                 raise self.loaded_dbapi.OperationalError(
                     f"The journal mode is {found} and cannot be made {journal_mode}: another program uses the database."

@@ -62,7 +62,7 @@ class Store:
         self._engine = engine
         self._write_wait_s = write_wait_s
         self._turn = threading.Lock()
-        self._holder: int | None = None
+        self._inside = threading.local()
         self._writer: Connection | None = None
         driver_error: type[Exception] = engine.dialect.loaded_dbapi.Error
         self._storage_errors = (exc.DBAPIError, exc.TimeoutError, driver_error)
@@ -92,9 +92,15 @@ class Store:
             Exception: Whatever `work` raised; nothing has happened.
             RuntimeError: Called from inside another `write` of the same thread; nothing has happened.
         """
+        if getattr(self._inside, "is_writing", False):
+            raise RuntimeError("Store.write was called from inside Store.write.")
         run = self._write_postgresql if self.is_postgresql else self._write_sqlite
-        with self._seam():
-            return run(work)
+        self._inside.is_writing = True
+        try:
+            with self._seam():
+                return run(work)
+        finally:
+            self._inside.is_writing = False
 
     def read(self, work: Callable[[Connection], T]) -> T:
         """Run `work` on one unchanging state of the database. It must not write.
@@ -190,16 +196,11 @@ class Store:
     # ---- writing, SQLite
 
     def _write_sqlite(self, work: Callable[[Connection], T]) -> T:
-        me = threading.get_ident()
-        if self._holder == me:
-            raise RuntimeError("Store.write was called from inside Store.write.")
         if not self._turn.acquire(timeout=self._write_wait_s):
             raise UnavailableError("Too many writers wait for the database.")
-        self._holder = me
         try:
             return self._write_in_turn(work)
         finally:
-            self._holder = None
             self._turn.release()
 
     def _write_in_turn(self, work: Callable[[Connection], T]) -> T:

@@ -1,0 +1,180 @@
+"""Lists and counts of workflows, for people and operators' credentials."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from continuity import limits
+from continuity.decisions.phases import Phase
+from continuity.errors import MalformedError
+from continuity.services import documents
+from continuity.services.cursors import Cursors
+from continuity.services.ledger import vault_facts
+from continuity.services.workflows import search_words, shown_phase
+from continuity.store import listing, workflows as statements
+from continuity.wire import IDENTIFIER
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sqlalchemy import Connection
+
+    from continuity.store.workflows import AnyRow
+
+    from continuity.decisions.model import Operation
+    from continuity.services.callers import Caller
+    from continuity.services.ledger import Ledger, Opened
+    from continuity.store.store import Store
+
+SEARCH_CHARS: Final = 200
+SEARCH_WORDS: Final = 8
+_WORKFLOW_ID: Final = re.compile(r"wf_[0-9a-f]{32}")
+
+
+@dataclass(frozen=True, slots=True)
+class ListRequest:
+    """What a list is asked for; every filter may be left out.
+
+    Attributes:
+        limit: At most so many, 1 to 200.
+        cursor: Where to go on, from the list before.
+        phase: Only workflows of this phase.
+        workspace: Only this workspace, by name.
+        key: Only workflows of exactly this key.
+        search: A workflow_id, or whole words that key and operation names must have.
+    """
+
+    limit: int = limits.PAGE_DEFAULT
+    cursor: str | None = None
+    phase: Phase | None = None
+    workspace: str | None = None
+    key: str | None = None
+    search: str | None = None
+
+    @property
+    def question(self) -> str:
+        """Everything the answer depends on but the position."""
+        return json.dumps([self.phase, self.workspace, self.key, self.search])
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Use cases that read many workflows.
+
+    Attributes:
+        store: Where everything is read.
+        ledger: Opens workflows.
+    """
+
+    store: Store
+    ledger: Ledger
+
+    def page(self, caller: Caller, request: ListRequest) -> dict[str, Any]:
+        """Return one page, newest first.
+
+        Returns:
+            ``workflows`` (summaries) and ``next_cursor`` (None at the end). A workflow that does not open
+            is listed by its clear columns, with ``unreadable`` and its key id.
+
+        Raises:
+            MalformedError: A filter is not what it must be.
+            SealedError: The vault is locked.
+        """
+        if not 1 <= request.limit <= limits.PAGE_MAX:
+            raise MalformedError(f"limit must be a whole number from 1 to {limits.PAGE_MAX}.")
+
+        def work(connection: Connection) -> dict[str, Any]:
+            return self._page(connection, caller, request)
+
+        return self.store.read(work)
+
+    def counts(self, caller: Caller) -> dict[str, int]:
+        """Return how many workflows stand in each phase, each counted to 1,001 at most.
+
+        Phases that have changed by themselves within the last seconds are counted as they were.
+        """
+
+        def work(connection: Connection) -> dict[str, int]:
+            return {
+                phase.value: listing.count_by_phase(connection, caller.workspaces, phase.value) for phase in Phase
+            }
+
+        return self.store.read(work)
+
+    def _page(self, connection: Connection, caller: Caller, request: ListRequest) -> dict[str, Any]:
+        row = connection.execute(statements.VAULT).one()
+        vault_facts(row)
+        now_us = self.ledger.read_clock(row.now_us).now_us
+        cursors = Cursors(self.ledger.vault, caller.actor, request.question, row.vault_epoch)
+        before = None if request.cursor is None else cursors.read(request.cursor, now_us=now_us)
+        rows = self._rows(connection, caller, request, before)
+        shown = rows[: request.limit]
+        has_more = len(rows) > request.limit
+        return {
+            "workflows": self._summaries(connection, caller, shown, now_us),
+            "next_cursor": cursors.write(shown[-1].workflow_pk, now_us=now_us) if has_more else None,
+        }
+
+    def _rows(
+        self, connection: Connection, caller: Caller, request: ListRequest, before: int | None
+    ) -> Sequence[AnyRow]:
+        seen = caller.workspaces
+        if request.workspace is not None:
+            wanted = listing.workspace_by_name(connection, request.workspace)
+            if wanted is None or (seen is not None and wanted not in seen):
+                return []
+            seen = frozenset({wanted})
+        words, workflow_id = _search(request)
+        return listing.page(
+            connection,
+            workspaces_seen=seen,
+            phases=[] if request.phase is None else [request.phase.value],
+            term_indexes=[self.ledger.vault.index("term", word) for word in words],
+            workflow_id=workflow_id,
+            before=before,
+            count=request.limit + 1,
+        )
+
+    def _summaries(
+        self, connection: Connection, caller: Caller, rows: Sequence[AnyRow], now_us: int
+    ) -> list[dict[str, Any]]:
+        if not rows:
+            return []
+        pks = [row.workflow_pk for row in rows]
+        by_workflow: dict[int, list[AnyRow]] = {pk: [] for pk in pks}
+        for operation in connection.execute(statements.OPERATIONS_OF, {"workflow_pks": pks}):
+            by_workflow[operation.workflow_pk].append(operation)
+        return [self._summary(row, caller, by_workflow[row.workflow_pk], now_us) for row in rows]
+
+    def _summary(
+        self, row: AnyRow, caller: Caller, operation_rows: Sequence[AnyRow], now_us: int
+    ) -> dict[str, Any]:
+        opened = self.ledger.open(row, caller)
+        operations = [self._operation(operation, opened) for operation in operation_rows]
+        return documents.summary(opened, operations, workspace=row.workspace, phase=shown_phase(row, now_us))
+
+    def _operation(self, row: AnyRow, opened: Opened) -> Operation:
+        return self.ledger.open_operation(row, opened).operation
+
+
+def _search(request: ListRequest) -> tuple[list[str], str | None]:
+    """Return the words to look for, and the workflow id when the search is one."""
+    words: list[str] = []
+    workflow_id = None
+    if request.key is not None:
+        if not IDENTIFIER.fullmatch(request.key):
+            raise MalformedError("key must be 1 to 128 characters of A-Z a-z 0-9 _ -.")
+        words.append(f"key:{request.key}")
+    if request.search is not None:
+        if len(request.search) > SEARCH_CHARS:
+            raise MalformedError(f"q must be at most {SEARCH_CHARS} characters.")
+        if _WORKFLOW_ID.fullmatch(request.search.strip()):
+            workflow_id = request.search.strip()
+        else:
+            words += search_words(request.search)
+            if not words or len(words) > SEARCH_WORDS:
+                raise MalformedError(f"q must be a workflow_id or 1 to {SEARCH_WORDS} words of letters and digits.")
+    return words, workflow_id

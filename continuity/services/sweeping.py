@@ -1,0 +1,75 @@
+"""Moves stored phases that have changed by themselves: a lease ran out, an idempotency window closed.
+
+Small batches, each its own transaction; nothing that a decision reads is written. Pages compute the phase
+of the rows they show, so this only keeps filters and counts true.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from continuity.decisions.phases import standpoint
+from continuity.errors import SealedError
+from continuity.services.ledger import phase_columns, vault_facts
+from continuity.store import listing, workflows as statements
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from continuity.services.ledger import Ledger
+    from continuity.store.store import Store
+
+BATCH: Final = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Sweeper:
+    """Housekeeping of phases and of the vault's clock mark.
+
+    Attributes:
+        store: Where everything is written.
+        ledger: Opens workflows.
+    """
+
+    store: Store
+    ledger: Ledger
+
+    def sweep(self) -> int:
+        """Move one batch of due phases; returns how many. Does nothing while the vault is locked."""
+
+        def find(connection: Connection) -> list[str]:
+            row = connection.execute(statements.VAULT).one()
+            return list(listing.due(connection, now_us=self.ledger.read_clock(row.now_us).now_us, count=BATCH))
+
+        due = self.store.read(find)
+        if not due:
+            return 0
+
+        def move(connection: Connection) -> int:
+            return sum(self._move(connection, workflow_id) for workflow_id in due)
+
+        try:
+            return self.store.write(move)
+        except SealedError:
+            return 0
+
+    def raise_mark(self, latest_us: int) -> None:
+        """Raise the vault's clock mark to the latest time a decision was given."""
+        self.store.write(lambda connection: statements.raise_mark(connection, latest_us))
+
+    def _move(self, connection: Connection, workflow_id: str) -> int:
+        row = connection.execute(statements.LOCKED_HEAD, {"workflow_id": workflow_id}).one_or_none()
+        if row is None or row.deleted_at is not None or row.phase_due_at is None:
+            return 0
+        opened = self.ledger.unseal(row, vault_facts(row))
+        ordinal = opened.workflow.done_prefix
+        is_done = ordinal == len(opened.workflow.standings)
+        found = None if is_done else self.ledger.operation_at(connection, opened, ordinal)
+        now_us = self.ledger.read_clock(None if found is None else found.database_us).now_us
+        if now_us < row.phase_due_at:
+            return 0
+        following = None if found is None else found.operation
+        view = standpoint(opened.workflow, following, opened.vault, now_us=now_us)
+        statements.update_phase(connection, opened.workflow_pk, phase_columns(view))
+        return 1

@@ -1,0 +1,391 @@
+"""Creating, reading and reviewing workflows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from sqlalchemy.exc import IntegrityError as ConstraintError
+
+from continuity import limits
+from continuity.decisions import clocks, coordinators, records
+from continuity.decisions.model import Operation, Standing, Workflow
+from continuity.decisions.phases import standpoint
+from continuity.errors import ConflictError
+from continuity.limits import SECOND_US
+from continuity.services import chains, documents
+from continuity.services.audit import AuditEntry
+from continuity.services.callers import Caller, CallerKind
+from continuity.services.identifiers import new_id
+from continuity.services.ledger import (
+    COORDINATORS,
+    OPERATORS,
+    Opened,
+    Origin,
+    definition_place,
+    event_place,
+    head_columns,
+    history_exhausted,
+    operation_columns,
+    seal_head,
+    seal_json,
+    state_place,
+    vault_facts,
+)
+from continuity.store import workflows as statements
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from continuity.store.workflows import AnyRow
+
+    from continuity.decisions.model import VaultFacts
+    from continuity.services.attempts import Attempts
+    from continuity.services.audit import AuditLog
+    from continuity.services.ledger import Ledger
+    from continuity.store.store import Store
+    from continuity.vault.partition import PartitionKey
+    from continuity.wire import CreateWorkflow, OperationDefinition
+
+WORKFLOW_FORMAT: Final = 3
+"""Format of a vault that holds workflows; the first of them opts it in."""
+CREATED: Final = "created"
+_WORD: Final = re.compile(r"[a-z0-9]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Workflows:
+    """Use cases around whole workflows.
+
+    Attributes:
+        store: Where everything is written.
+        ledger: Opens and records workflows.
+        attempts: For the begin that may come with a creation.
+        audit: The audit log.
+    """
+
+    store: Store
+    ledger: Ledger
+    attempts: Attempts
+    audit: AuditLog
+    _namespaces: dict[int, int] = field(default_factory=dict, repr=False)
+
+    def create(self, caller: Caller, request: CreateWorkflow) -> dict[str, Any]:
+        """Create a workflow, or find the one of the same key and definition.
+
+        Returns:
+            Its view; with ``begin`` in the request also ``begin``, decided in the same transaction.
+            Durable when this returns.
+
+        Raises:
+            MalformedError: A coordinator's workflow of more than one operation. Nothing has happened.
+            ConflictError: ``definition_conflict, workflow_deleted, capture_not_full,
+                clock_moved_backwards, coordinator_open_limit`` or ``coordinator_history_limit``.
+                Nothing has happened.
+            SealedError: The vault is locked. Nothing has happened.
+            UnavailableError: Storage cannot answer; asking again is safe.
+        """
+        if caller.kind is CallerKind.COORDINATOR:
+            coordinators.require_one_operation(len(request.operations))
+
+        def work(connection: Connection) -> dict[str, Any]:
+            return self._find_or_create(connection, caller, request)
+
+        try:
+            return self.store.write(work)
+        except ConstraintError:
+            # Somebody created the same key or namespace between our look and our insert: look again.
+            return self.store.write(work)
+
+    def view(self, caller: Caller, workflow_id: str) -> dict[str, Any]:
+        """Return the view of a workflow and its history.
+
+        A person's look is written to the audit log in the same transaction, before anything is returned.
+
+        Raises:
+            NotFoundError: No such workflow for this caller.
+            ConflictError: ``workflow_deleted``.
+            SealedError: The vault is locked.
+        """
+
+        def work(connection: Connection) -> dict[str, Any]:
+            row = connection.execute(statements.HEAD_BY_ID, {"workflow_id": workflow_id}).one_or_none()
+            opened = self.ledger.open(row, caller)
+            view = documents.view(connection, self.ledger, opened, phase=self._phase(row))
+            names = [definition["name"] for definition in view["definitions"]]
+            view["history"] = documents.history(connection, opened, names)
+            if caller.kind is CallerKind.PERSON:
+                entry = AuditEntry(
+                    action="workflow.viewed", actor=caller.actor, object_id=workflow_id, result="done",
+                    request_id=caller.request_id,
+                )  # fmt: skip
+                self.audit.append(connection, entry, now_us=self.ledger.read_clock().now_us)
+            return view
+
+        if caller.kind is CallerKind.PERSON:
+            return self.store.write(work)
+        return self.store.read(work)
+
+    def _phase(self, row: AnyRow | None) -> str:
+        if row is None:  # pragma: no cover - the ledger has refused it before
+            return ""
+        return shown_phase(row, self.ledger.read_clock().now_us)
+
+    # ---- creating
+
+    def _find_or_create(self, connection: Connection, caller: Caller, request: CreateWorkflow) -> dict[str, Any]:
+        row = connection.execute(statements.LOCKED_VAULT).one()
+        facts = vault_facts(row)
+        owner_pk = caller.owner_pk or self._namespace(connection, caller.home_workspace)
+        key_ix = self.ledger.vault.index("workflow_key", owner_pk, request.workflow_key)
+        definition_ix = self.ledger.vault.index("definition", request.definition_bytes())
+        known = connection.execute(statements.LOCKED_HEAD_BY_KEY, {"key_ix": key_ix}).one_or_none()
+        if known is not None:
+            opened = self._known(known, caller, definition_ix)
+        else:
+            reading = self.ledger.read_clock(row.now_us)
+            now_us = clocks.dispatch_time_us(reading, facts.clock_high_water_us)
+            if not facts.is_capture_full:
+                raise ConflictError("The vault's capture mode must be full before work is created.", code="capture_not_full")
+            self._opt_in(connection, caller, row.format, now_us)
+            draft = _draft(caller, request, facts, owner_pk=owner_pk, now_us=now_us)
+            opened = self._insert(connection, draft, facts, key_ix=key_ix, definition_ix=definition_ix)
+        return self._answer(connection, caller, opened, request)
+
+    def _known(self, row: AnyRow, caller: Caller, definition_ix: bytes) -> Opened:
+        opened = self.ledger.open(row, caller)
+        if row.definition_ix != definition_ix:
+            raise ConflictError(
+                "A workflow of this key exists with another definition. Nothing was changed; "
+                "use a new key for new work.",
+                code="definition_conflict",
+            )
+        return opened
+
+    def _answer(
+        self, connection: Connection, caller: Caller, opened: Opened, request: CreateWorkflow
+    ) -> dict[str, Any]:
+        begun = None
+        if request.begin is not None:
+            begun = self.attempts.begin_opened(connection, caller, opened, request.begin)
+        row = connection.execute(statements.HEAD_BY_ID, {"workflow_id": opened.workflow_id}).one()
+        now = self.ledger.open(row, caller)
+        view = documents.view(connection, self.ledger, now, phase=self._phase(row))
+        return view if begun is None else {**view, "begin": begun}
+
+    def _namespace(self, connection: Connection, workspace_pk: int) -> int:
+        """Return the key namespace that the operators of a workspace share."""
+        known = self._namespaces.get(workspace_pk)
+        if known is not None:
+            return known
+        principal_ix = self.ledger.vault.index("principal", OPERATORS, workspace_pk)
+        owner_pk = connection.execute(statements.OWNER, {"principal_ix": principal_ix}).scalar_one_or_none()
+        if owner_pk is not None:
+            self._namespaces[workspace_pk] = owner_pk
+            return owner_pk
+        # Not remembered yet: this transaction may still roll back.
+        return statements.insert_owner(
+            connection, {"workspace_pk": workspace_pk, "kind": OPERATORS, "principal_ix": principal_ix}
+        )
+
+    def _opt_in(self, connection: Connection, caller: Caller, present: int, now_us: int) -> None:
+        if present >= WORKFLOW_FORMAT:
+            return
+        statements.set_format(connection, WORKFLOW_FORMAT)
+        entry = AuditEntry(
+            action="vault.format_raised", actor=caller.actor, result="done", request_id=caller.request_id,
+            detail={"format": WORKFLOW_FORMAT},
+        )  # fmt: skip
+        self.audit.append(connection, entry, now_us=now_us)
+
+    def _insert(
+        self, connection: Connection, draft: _Draft, facts: VaultFacts, *, key_ix: bytes, definition_ix: bytes
+    ) -> Opened:
+        workflow_id = draft.workflow.workflow_id
+        key, wrapped = self.ledger.vault.new_partition(workflow_id)
+        sealed = _seal_draft(key, draft)
+        view = standpoint(draft.workflow, draft.operations[0], facts, now_us=draft.origin.created_us)
+        workflow_pk = statements.insert_workflow(
+            connection,
+            partition={
+                "partition_id": workflow_id, "kind": "workflow", "key_id": wrapped.key_id,
+                "wrapped_key": wrapped.wrapped,
+            },
+            workflow={
+                **head_columns(draft.workflow, view),
+                "workflow_id": workflow_id,
+                "workspace_pk": draft.origin.workspace_pk,
+                "owner_pk": draft.origin.owner_pk,
+                "key_ix": key_ix,
+                "definition_ix": definition_ix,
+                "operation_count": len(draft.operations),
+                "created_at": draft.origin.created_us,
+                "changed_at": draft.origin.created_us,
+                "epoch": draft.workflow.epoch,
+                "retained_bytes": sealed.stored_bytes,
+                "reserved_bytes": 0,
+                "sealed_head": sealed.head,
+            },
+            operation_rows=[
+                {
+                    **operation_columns(operation, state), "ordinal": operation.ordinal,
+                    "operation_id": operation.operation_id, "name_ix": self.ledger.name_index(operation.name),
+                }
+                for operation, state in zip(draft.operations, sealed.states, strict=True)
+            ],
+            definition_rows=[
+                {"ordinal": ordinal, "sealed_definition": value} for ordinal, value in enumerate(sealed.definitions)
+            ],
+            term_indexes=self.term_indexes(words_of(draft.origin.workflow_key, (o.name for o in draft.operations))),
+        )  # fmt: skip
+        statements.insert_event(connection, {
+            "workflow_pk": workflow_pk, "seq": 1, "kind": CREATED, "at": draft.origin.created_us,
+            "hash": sealed.chain, "sealed_event": sealed.event,
+        })  # fmt: skip
+        self._admit(connection, draft, sealed)
+        return Opened(
+            workflow_pk=workflow_pk, key=key, workflow=draft.workflow, origin=draft.origin, vault=facts,
+            chain_seq=1, chain_hash=sealed.chain, head_bytes=len(sealed.head),
+            retained_bytes=sealed.stored_bytes, reserved_bytes=0, deleting_at=None,
+        )  # fmt: skip
+
+    def _admit(self, connection: Connection, draft: _Draft, sealed: _Sealed) -> None:
+        """Count the workflow against its coordinator, last of all."""
+        if draft.origin.namespace != COORDINATORS:
+            return
+        is_admitted = statements.admit_to_owner(
+            connection, draft.origin.owner_pk, unfinished=1, retained=sealed.stored_bytes, reserved=0,
+            budget=self.ledger.history_bytes, most=limits.COORDINATOR_UNFINISHED,
+        )  # fmt: skip
+        if not is_admitted:
+            counted = coordinators.Counters(*statements.counters(connection, draft.origin.owner_pk))
+            coordinators.require_open_place(counted)
+            raise history_exhausted(self.ledger.history_bytes)
+
+    def term_indexes(self, words: Iterable[str]) -> list[bytes]:
+        """Return the blind indexes of words, in a fixed order."""
+        return sorted(self.ledger.vault.index("term", word) for word in words)
+
+
+def words_of(workflow_key: str, names: Iterable[str]) -> set[str]:
+    """Return the words by which a workflow is found, and its whole key as ``key:<key>``."""
+    words = {f"key:{workflow_key}"}
+    for text in (workflow_key, *names):
+        words.update(_WORD.findall(text.lower()))
+    return words
+
+
+def search_words(query: str) -> list[str]:
+    """Return the whole words of a search, distinct, in their order."""
+    return list(dict.fromkeys(_WORD.findall(query.lower())))
+
+
+def shown_phase(row: AnyRow, now_us: int) -> str:
+    """Return the phase of a row as it is now, whether or not the sweeper has been there."""
+    if row.phase_due_at is not None and row.phase_due_at <= now_us:
+        return str(row.phase_after_due)
+    return str(row.phase)
+
+
+@dataclass(frozen=True, slots=True)
+class _Draft:
+    """A workflow that is about to be inserted."""
+
+    workflow: Workflow
+    origin: Origin
+    operations: tuple[Operation, ...]
+    definitions: tuple[Mapping[str, Any], ...]
+    actor: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Sealed:
+    """The sealed columns of a draft."""
+
+    head: bytes
+    event: bytes
+    chain: bytes
+    states: list[bytes]
+    definitions: list[bytes]
+
+    @property
+    def stored_bytes(self) -> int:
+        return sum(map(len, (self.head, self.event, *self.states, *self.definitions)))
+
+
+def _draft(caller: Caller, request: CreateWorkflow, facts: VaultFacts, *, owner_pk: int, now_us: int) -> _Draft:
+    operations = tuple(
+        new_operation(definition, ordinal=ordinal, epoch=facts.epoch)
+        for ordinal, definition in enumerate(request.operations)
+    )
+    # While the window after a restore is open, work of the lost time may have happened already.
+    is_enabled = request.activate and not facts.is_recovery_open
+    workflow = Workflow(
+        workflow_id=new_id("wf"), revision=1, is_enabled=is_enabled, was_enabled=is_enabled,
+        clock_high_water_us=now_us, epoch=facts.epoch,
+        standings=tuple(Standing(o.status, o.change_seq, o.epoch) for o in operations),
+    )  # fmt: skip
+    origin = Origin(
+        workflow_key=request.workflow_key,
+        workspace_pk=caller.home_workspace,
+        owner_pk=owner_pk,
+        namespace=COORDINATORS if caller.kind is CallerKind.COORDINATOR else OPERATORS,
+        creator=caller.principal,
+        creator_role=caller.kind.value,
+        created_us=now_us,
+    )
+    definitions = tuple(definition.to_json() for definition in request.operations)
+    return _Draft(workflow, origin, operations, definitions, caller.actor)
+
+
+def new_operation(definition: OperationDefinition, *, ordinal: int, epoch: int) -> Operation:
+    """Return an operation as it is created from its definition."""
+    absence_s = definition.absence_final_after_seconds
+    return Operation(
+        ordinal=ordinal,
+        operation_id=new_id("op"),
+        name=definition.name,
+        idempotency_key=new_id("ik"),
+        can_query="query" in definition.capability,
+        is_idempotent="idempotent" in definition.capability,
+        timeout_us=round(definition.timeout_seconds * SECOND_US),
+        retention_us=round(definition.retention_seconds * SECOND_US),
+        absence_us=None if absence_s is None else round(absence_s * SECOND_US),
+        epoch=epoch,
+    )
+
+
+def _seal_draft(key: PartitionKey, draft: _Draft) -> _Sealed:
+    workflow_id = draft.workflow.workflow_id
+    event = seal_json(key, _created(draft), event_place(workflow_id, 1))
+    chain = chains.link(
+        workflow_id, seq=1, kind=CREATED, at_us=draft.origin.created_us, sealed_event=event, previous=chains.GENESIS
+    )
+    return _Sealed(
+        head=seal_head(key, draft.workflow, draft.origin, seq=1, chain=chain),
+        event=event,
+        chain=chain,
+        states=[
+            seal_json(key, records.operation_to_json(operation), state_place(workflow_id, operation.ordinal))
+            for operation in draft.operations
+        ],
+        definitions=[
+            seal_json(key, value, definition_place(workflow_id, ordinal))
+            for ordinal, value in enumerate(draft.definitions)
+        ],
+    )
+
+
+def _created(draft: _Draft) -> dict[str, Any]:
+    """Return the first event: enough to replay all later ones onto."""
+    return {
+        "kind": CREATED,
+        "at_us": draft.origin.created_us,
+        "actor": draft.actor,
+        "enabled": draft.workflow.is_enabled,
+        "epoch": draft.workflow.epoch,
+        "operations": [records.operation_to_json(operation) for operation in draft.operations],
+    }
+

@@ -1,0 +1,333 @@
+"""Statements on workflows: what a decision reads under its lock and what it writes.
+
+Nothing here decides and nothing here can read a sealed column. Each statement is built once and compiled
+once; a decision is three of the SELECTs at the head of this module and at most four of the writes.
+
+Locks (PostgreSQL; on SQLite the write transaction is the lock): `LOCKED_HEAD` takes the workflow's row
+and, shared, the vault's; the counters of a coordinator come after, the audit head last.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import sqlalchemy as sa
+from sqlalchemy import Row, bindparam
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.functions import FunctionElement
+
+from continuity.store.schema import (
+    definitions,
+    events,
+    operations,
+    owners,
+    partitions,
+    receipts,
+    terms,
+    vault,
+    workflows,
+    workspaces,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from sqlalchemy import Connection
+
+
+AnyRow = Row[*tuple[Any, ...]]
+"""A row whose columns are read by name."""
+
+
+class DatabaseTime(FunctionElement[int]):
+    """Microseconds by the database's clock at the moment of evaluation; NULL where the host's clock decides."""
+
+    type = sa.BigInteger()
+    inherit_cache = True
+    name = "database_time"
+
+
+@compiles(DatabaseTime)
+def _no_database_time(_element: DatabaseTime, _compiler: object, **_options: object) -> str:
+    return "NULL"
+
+
+@compiles(DatabaseTime, "postgresql")
+def _postgresql_time(_element: DatabaseTime, _compiler: object, **_options: object) -> str:
+    return "(extract(epoch from clock_timestamp()) * 1000000)::bigint"
+
+
+VAULT_COLUMNS: Final = (
+    vault.c.format,
+    vault.c.state.label("vault_state"),
+    vault.c.capture_mode,
+    vault.c.clock_high_water.label("vault_mark"),
+    vault.c.epoch.label("vault_epoch"),
+    vault.c.restored_at,
+    vault.c.recovery_open,
+)
+"""What a decision must know of the vault."""
+
+_SHARED_VAULT: Final = "FOR KEY SHARE OF continuity_vault"
+
+_HEAD_COLUMNS: Final = (
+    workflows.c.workflow_pk,
+    workflows.c.workflow_id,
+    workflows.c.workspace_pk,
+    workflows.c.owner_pk,
+    workflows.c.definition_ix,
+    workflows.c.enabled,
+    workflows.c.ever_enabled,
+    workflows.c.operation_count,
+    workflows.c.done_prefix,
+    workflows.c.revision,
+    workflows.c.clock_high_water,
+    workflows.c.phase,
+    workflows.c.phase_due_at,
+    workflows.c.phase_after_due,
+    workflows.c.created_at,
+    workflows.c.changed_at,
+    workflows.c.epoch,
+    workflows.c.deleting_at,
+    workflows.c.deleted_at,
+    workflows.c.retained_bytes,
+    workflows.c.reserved_bytes,
+    workflows.c.sealed_head,
+    partitions.c.key_id.label("wrapping_key_id"),
+    partitions.c.wrapped_key,
+)
+
+HEAD: Final = sa.select(*_HEAD_COLUMNS, *VAULT_COLUMNS).select_from(
+    workflows.outerjoin(partitions, partitions.c.partition_id == workflows.c.workflow_id).join(
+        vault, vault.c.id == 1
+    )
+)
+HEAD_BY_ID: Final = HEAD.where(workflows.c.workflow_id == bindparam("workflow_id"))
+HEAD_BY_KEY: Final = HEAD.where(workflows.c.key_ix == bindparam("key_ix"))
+LOCKED_HEAD: Final = HEAD_BY_ID.with_for_update(of=workflows).suffix_with(_SHARED_VAULT, dialect="postgresql")
+LOCKED_HEAD_BY_KEY: Final = HEAD_BY_KEY.with_for_update(of=workflows).suffix_with(
+    _SHARED_VAULT, dialect="postgresql"
+)
+
+LOCKED_VAULT: Final = (
+    sa.select(*VAULT_COLUMNS, DatabaseTime().label("now_us"))
+    .where(vault.c.id == 1)
+    .with_for_update(of=vault, read=True, key_share=True)
+)
+VAULT: Final = sa.select(*VAULT_COLUMNS, DatabaseTime().label("now_us")).where(vault.c.id == 1)
+
+_OPERATION_COLUMNS: Final = (
+    operations.c.workflow_pk,
+    operations.c.ordinal,
+    operations.c.operation_id,
+    operations.c.status,
+    operations.c.attempt_count,
+    operations.c.lease_until,
+    operations.c.change_seq,
+    operations.c.sealed_state,
+    DatabaseTime().label("now_us"),
+)
+_IN_WORKFLOW: Final = operations.c.workflow_pk == bindparam("workflow_pk")
+
+OPERATION: Final = sa.select(*_OPERATION_COLUMNS).where(_IN_WORKFLOW, operations.c.name_ix == bindparam("name_ix"))
+OPERATION_AT: Final = sa.select(*_OPERATION_COLUMNS).where(
+    _IN_WORKFLOW, operations.c.ordinal == bindparam("ordinal")
+)
+OPERATIONS: Final = sa.select(*_OPERATION_COLUMNS).where(_IN_WORKFLOW).order_by(operations.c.ordinal)
+OPERATION_AND_DEFINITION: Final = (
+    sa.select(*_OPERATION_COLUMNS, definitions.c.sealed_definition)
+    .select_from(
+        operations.join(
+            definitions,
+            (definitions.c.workflow_pk == operations.c.workflow_pk)
+            & (definitions.c.ordinal == operations.c.ordinal),
+        )
+    )
+    .where(_IN_WORKFLOW, operations.c.name_ix == bindparam("name_ix"))
+)
+OPERATIONS_OF: Final = (
+    sa.select(*_OPERATION_COLUMNS)
+    .where(operations.c.workflow_pk.in_(bindparam("workflow_pks", expanding=True)))
+    .order_by(operations.c.workflow_pk, operations.c.ordinal)
+)
+DEFINITIONS: Final = (
+    sa.select(definitions.c.ordinal, definitions.c.sealed_definition)
+    .where(definitions.c.workflow_pk == bindparam("workflow_pk"))
+    .order_by(definitions.c.ordinal)
+)
+RECEIPT: Final = sa.select(receipts.c.sealed_receipt).where(
+    receipts.c.workflow_pk == bindparam("workflow_pk"),
+    receipts.c.ordinal == bindparam("ordinal"),
+    receipts.c.seq == bindparam("seq"),
+)
+RECEIPTS: Final = (
+    sa.select(
+        receipts.c.ordinal, receipts.c.seq, receipts.c.attempt_no, receipts.c.received_at, receipts.c.sealed_receipt
+    )
+    .where(receipts.c.workflow_pk == bindparam("workflow_pk"))
+    .order_by(receipts.c.ordinal, receipts.c.seq)
+)
+EVENTS: Final = (
+    sa.select(events.c.seq, events.c.kind, events.c.at, events.c.hash, events.c.sealed_event)
+    .where(events.c.workflow_pk == bindparam("workflow_pk"))
+    .order_by(events.c.seq)
+)
+
+_UPDATE_WORKFLOW: Final = (
+    sa.update(workflows)
+    .where(workflows.c.workflow_pk == bindparam("b_workflow_pk"))
+    .values({
+        name: bindparam(name)
+        for name in (
+            "enabled", "ever_enabled", "done_prefix", "revision", "clock_high_water", "phase", "phase_due_at",
+            "phase_after_due", "changed_at", "deleting_at", "retained_bytes", "reserved_bytes", "sealed_head",
+        )
+    })
+)  # fmt: skip
+_UPDATE_OPERATION: Final = (
+    sa.update(operations)
+    .where(operations.c.workflow_pk == bindparam("b_workflow_pk"), operations.c.ordinal == bindparam("b_ordinal"))
+    .values({
+        name: bindparam(name) for name in ("status", "attempt_count", "lease_until", "change_seq", "sealed_state")
+    })
+)  # fmt: skip
+_UPDATE_PHASE: Final = (
+    sa.update(workflows)
+    .where(workflows.c.workflow_pk == bindparam("b_workflow_pk"))
+    .values({name: bindparam(name) for name in ("phase", "phase_due_at", "phase_after_due")})
+)
+_ADD_TO_OWNER: Final = (
+    sa.update(owners)
+    .where(owners.c.owner_pk == bindparam("b_owner_pk"))
+    .values(
+        unfinished=owners.c.unfinished + bindparam("unfinished", type_=sa.BigInteger()),
+        retained_bytes=owners.c.retained_bytes + bindparam("retained", type_=sa.BigInteger()),
+        reserved_bytes=owners.c.reserved_bytes + bindparam("reserved", type_=sa.BigInteger()),
+    )
+)
+_ADMIT_TO_OWNER: Final = _ADD_TO_OWNER.where(
+    owners.c.retained_bytes
+    + owners.c.reserved_bytes
+    + bindparam("retained", type_=sa.BigInteger())
+    + bindparam("reserved", type_=sa.BigInteger())
+    <= bindparam("budget", type_=sa.BigInteger()),
+    owners.c.unfinished + bindparam("unfinished", type_=sa.BigInteger()) <= bindparam("most", type_=sa.BigInteger()),
+)
+WORKSPACE_NAME: Final = sa.select(workspaces.c.name).where(workspaces.c.workspace_pk == bindparam("workspace_pk"))
+OWNER: Final = sa.select(owners.c.owner_pk).where(owners.c.principal_ix == bindparam("principal_ix"))
+COUNTERS: Final = sa.select(owners.c.unfinished, owners.c.retained_bytes, owners.c.reserved_bytes).where(
+    owners.c.owner_pk == bindparam("owner_pk")
+)
+
+
+def update_workflow(connection: Connection, workflow_pk: int, values: Mapping[str, Any]) -> None:
+    """Write the changing columns of one workflow; `values` names every one of them."""
+    connection.execute(_UPDATE_WORKFLOW, {"b_workflow_pk": workflow_pk, **values})
+
+
+def update_operation(connection: Connection, workflow_pk: int, ordinal: int, values: Mapping[str, Any]) -> None:
+    """Write the changing columns of one operation; `values` names every one of them."""
+    connection.execute(_UPDATE_OPERATION, {"b_workflow_pk": workflow_pk, "b_ordinal": ordinal, **values})
+
+
+def update_phase(connection: Connection, workflow_pk: int, values: Mapping[str, Any]) -> None:
+    """Write what a workflow is shown as: ``phase, phase_due_at, phase_after_due``."""
+    connection.execute(_UPDATE_PHASE, {"b_workflow_pk": workflow_pk, **values})
+
+
+def insert_event(connection: Connection, values: Mapping[str, Any]) -> None:
+    """Append one row of a workflow's history."""
+    connection.execute(sa.insert(events), dict(values))
+
+
+def insert_receipt(connection: Connection, values: Mapping[str, Any]) -> None:
+    """Keep one receipt."""
+    connection.execute(sa.insert(receipts), dict(values))
+
+
+def insert_workflow(
+    connection: Connection,
+    *,
+    partition: Mapping[str, Any],
+    workflow: Mapping[str, Any],
+    operation_rows: Sequence[Mapping[str, Any]],
+    definition_rows: Sequence[Mapping[str, Any]],
+    term_indexes: Sequence[bytes],
+) -> int:
+    """Insert a workflow and everything it consists of but its first event.
+
+    Args:
+        connection: Inside `Store.write`.
+        partition: Row of its data key.
+        workflow: Row of the workflow, without its ``workflow_pk``.
+        operation_rows: Rows of its operations, without ``workflow_pk``.
+        definition_rows: Rows of their definitions, without ``workflow_pk``.
+        term_indexes: Blind indexes of its words, distinct.
+
+    Returns:
+        The new ``workflow_pk``.
+
+    Raises:
+        sqlalchemy.exc.IntegrityError: The key exists already. Nothing has happened once `write` has left.
+    """
+    connection.execute(sa.insert(partitions), dict(partition))
+    inserted = connection.execute(sa.insert(workflows), dict(workflow)).inserted_primary_key
+    if inserted is None:  # pragma: no cover - both drivers return it
+        raise RuntimeError("the database returned no primary key")
+    workflow_pk = int(inserted[0])
+    place = {"workflow_pk": workflow_pk}
+    connection.execute(sa.insert(operations), [{**row, **place} for row in operation_rows])
+    connection.execute(sa.insert(definitions), [{**row, **place} for row in definition_rows])
+    workspace = {"workspace_pk": workflow["workspace_pk"], **place}
+    connection.execute(sa.insert(terms), [{"term_ix": index, **workspace} for index in term_indexes])
+    return workflow_pk
+
+
+def add_to_owner(connection: Connection, owner_pk: int, *, unfinished: int, retained: int, reserved: int) -> None:
+    """Change a coordinator's counters; never refused."""
+    connection.execute(
+        _ADD_TO_OWNER,
+        {"b_owner_pk": owner_pk, "unfinished": unfinished, "retained": retained, "reserved": reserved},
+    )
+
+
+def admit_to_owner(
+    connection: Connection, owner_pk: int, *, unfinished: int, retained: int, reserved: int, budget: int, most: int
+) -> bool:
+    """Change a coordinator's counters if they stay within `budget` bytes and `most` unfinished workflows.
+
+    Returns:
+        Whether they did; False has changed nothing.
+    """
+    result = connection.execute(
+        _ADMIT_TO_OWNER,
+        {
+            "b_owner_pk": owner_pk, "unfinished": unfinished, "retained": retained, "reserved": reserved,
+            "budget": budget, "most": most,
+        },
+    )  # fmt: skip
+    return result.rowcount == 1
+
+
+def counters(connection: Connection, owner_pk: int) -> Row[int, int, int]:
+    """Return ``unfinished, retained_bytes, reserved_bytes`` of an owner."""
+    return connection.execute(COUNTERS, {"owner_pk": owner_pk}).one()
+
+
+def insert_owner(connection: Connection, values: Mapping[str, Any]) -> int:
+    """Add a key namespace; returns its ``owner_pk``. Raises `sqlalchemy.exc.IntegrityError` when it exists."""
+    inserted = connection.execute(sa.insert(owners), dict(values)).inserted_primary_key
+    if inserted is None:  # pragma: no cover - both drivers return it
+        raise RuntimeError("the database returned no primary key")
+    return int(inserted[0])
+
+
+def set_format(connection: Connection, number: int) -> None:
+    """Raise the vault's format."""
+    connection.execute(sa.update(vault).where(vault.c.id == 1).values(format=number))
+
+
+def raise_mark(connection: Connection, at_us: int) -> None:
+    """Raise the vault's clock mark to `at_us`; never lowers it."""
+    statement = sa.update(vault).where(vault.c.id == 1, vault.c.clock_high_water < at_us)
+    connection.execute(statement.values(clock_high_water=at_us))
