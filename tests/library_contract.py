@@ -11,6 +11,9 @@ import sys
 from grimp import ImportGraph
 from importlinter import Contract, ContractCheck, fields, output
 
+# The stubs of the standard library have a module that only type checkers import.
+_STANDARD = sys.stdlib_module_names | {"_typeshed"}
+
 
 class LibraryContract(Contract):
     """Checks every direct import of a third-party package against the ring of the module that makes it.
@@ -34,7 +37,7 @@ class LibraryContract(Contract):
                 broken.append((module, None))
                 continue
             imported = {name.split(".", maxsplit=1)[0] for name in graph.find_modules_directly_imported_by(module)}
-            foreign = imported - set(roots) - sys.stdlib_module_names
+            foreign = imported - set(roots) - _STANDARD
             broken += [(module, library) for library in sorted(foreign - rings[ring])]
         return ContractCheck(kept=not broken, metadata={"broken": broken})
 
