@@ -228,7 +228,7 @@ class Ledger:
         if row is None or not is_visible(row, caller):
             raise no_such_workflow()
         vault = vault_facts(row)
-        if row.deleted_at is not None or row.wrapped_key is None:
+        if row.deleted_at is not None or row.deleting_at is not None or row.wrapped_key is None:
             raise ConflictError(
                 "This workflow was deleted; its key cannot be used again.", code="workflow_deleted"
             )

@@ -40,7 +40,7 @@ def page(
         before: Only rows with a smaller ``workflow_pk``.
         count: At most so many.
     """
-    statement = HEAD.where(workflows.c.deleted_at.is_(None)).add_columns(workspaces.c.name.label("workspace"))
+    statement = HEAD.where(workflows.c.deleting_at.is_(None)).add_columns(workspaces.c.name.label("workspace"))
     statement = statement.join(workspaces, workspaces.c.workspace_pk == workflows.c.workspace_pk)
     if workspaces_seen is not None:
         statement = statement.where(workflows.c.workspace_pk.in_(sorted(workspaces_seen)))

@@ -32,7 +32,7 @@ from continuity.vault.shred import ShredHead, ShredList
 _CANARY: Final = b"atmem-vault-canary-1"
 _CANARY_PLACE: Final = Place("continuity_vault", "", "1", "sealed_canary")
 _INDEX_KEY_PLACE: Final = Place("continuity_vault", "", "1", "wrapped_index_key")
-_SHRED_PURPOSE: Final = "shredded_partition"
+SHRED_PURPOSE: Final = "shredded_partition"
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ class Vault:
             IntegrityError: The shred list was damaged, shortened or replaced.
         """
         keys = self._opened()
-        if self.shred_list.contains(keys.index(_SHRED_PURPOSE, (partition_id,))):
+        if self.shred_list.contains(keys.index(SHRED_PURPOSE, (partition_id,))):
             raise DecryptionError
         cipher = keys.unwrap_key(wrapped, key_id=key_id, place=_key_place(partition_id))
         return self._partition(partition_id, cipher, keys.latch)
@@ -165,7 +165,7 @@ class Vault:
             SealedError: The vault is locked.
             IntegrityError, KeySourceError: As `ShredList.append`.
         """
-        return self.shred_list.append(self.index(_SHRED_PURPOSE, partition_id), recorded=recorded)
+        return self.shred_list.append(self.index(SHRED_PURPOSE, partition_id), recorded=recorded)
 
     def index(self, purpose: str, *values: str | bytes | int) -> bytes:
         """Make a blind index: equal values are found again without being readable.

@@ -1,0 +1,153 @@
+"""Deleting a finished workflow: content and key destroyed, an encrypted tombstone left.
+
+Steps, each durable before the next, each safe to repeat:
+
+1. One transaction marks the workflow as deleting; begin is refused from here on.
+2. Its partition goes on the shred list beside the key: no backup brings it back.
+3. One transaction destroys its data key and rows, leaves the tombstone, revokes its credentials.
+
+Whatever was interrupted is finished by `Deletions.finish_all` at the next start.
+
+Source: vault.md, "delete".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from continuity.decisions import clocks, controls
+from continuity.errors import ConflictError
+from continuity.services.audit import AuditEntry
+from continuity.services.callers import Caller
+from continuity.services.identifiers import new_id
+from continuity.services.ledger import Opened, is_visible, seal_json, vault_facts
+from continuity.services.partitions import ensure_partition
+from continuity.store import deletion, listing, workflows as statements
+from continuity.vault.place import Place
+from continuity.vault.shred import ShredHead
+from continuity.vault.vault import SHRED_PURPOSE
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from continuity.services.audit import AuditLog
+    from continuity.services.ledger import Ledger
+    from continuity.store.store import Store
+
+TOMBSTONES: Final = "settings"
+"""Partition under which tombstones are sealed."""
+BATCH: Final = 50
+
+RevokeCredentials = Callable[["Connection", int], None]
+"""Revokes every credential that names a workflow (by ``workflow_pk``), in the given transaction."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deletions:
+    """Deletes workflows.
+
+    Attributes:
+        store: Where everything is written.
+        ledger: Opens workflows.
+        audit: The audit log.
+        revoke_credentials: What ends the credentials of a workflow.
+    """
+
+    store: Store
+    ledger: Ledger
+    audit: AuditLog
+    revoke_credentials: RevokeCredentials
+
+    def delete(self, caller: Caller, workflow_id: str) -> dict[str, int]:
+        """Delete a finished workflow. Its key can never be created again.
+
+        Returns:
+            How many rows of each kind were destroyed.
+
+        Raises:
+            NotFoundError: No such workflow for this caller. Nothing has happened.
+            ConflictError: ``workflow_unfinished`` (nothing has happened) or ``workflow_deleted``.
+            SealedError: The vault is locked. Nothing has happened.
+            UnavailableError: Storage cannot answer; ask again, or the next start finishes it.
+        """
+
+        def mark(connection: Connection) -> None:
+            row = connection.execute(statements.LOCKED_HEAD, {"workflow_id": workflow_id}).one_or_none()
+            if row is not None and row.deleting_at is not None and row.deleted_at is None and is_visible(row, caller):
+                return
+            opened = self.ledger.open(row, caller)
+            now = connection.execute(statements.VAULT).one().now_us
+            marks = (opened.workflow.clock_high_water_us, opened.vault.clock_high_water_us)
+            at_us = clocks.stamp_us(self.ledger.read_clock(now), *marks)
+            event = controls.decide_delete(opened.workflow, actor=caller.actor, at_us=at_us)
+            self.ledger.record_control(connection, opened, event)
+            self._write_tombstone(connection, opened)
+
+        self.store.write(mark)
+        return self._finish(workflow_id, actor=caller.actor, request_id=caller.request_id)
+
+    def finish_all(self) -> int:
+        """Finish every deletion that was interrupted; returns how many. For the start of a server.
+
+        Raises:
+            SealedError: The vault is locked; they are finished after it is unlocked.
+        """
+        finished = 0
+        while True:
+            ids = self.store.read(lambda connection: listing.deleting(connection, count=BATCH))
+            for workflow_id in ids:
+                self._finish(workflow_id, actor="system", request_id=new_id("req"))
+            finished += len(ids)
+            if len(ids) < BATCH:
+                return finished
+
+    def _finish(self, workflow_id: str, *, actor: str, request_id: str) -> dict[str, int]:
+        recorded = self.store.read(deletion.shred_head)
+        head = self.ledger.vault.shred(
+            workflow_id, recorded=ShredHead(recorded.shred_length, recorded.shred_head)
+        )
+
+        def destroy(connection: Connection) -> dict[str, int]:
+            row = connection.execute(statements.LOCKED_HEAD, {"workflow_id": workflow_id}).one()
+            facts = vault_facts(row)
+            if row.deleted_at is not None:
+                raise ConflictError("This workflow was deleted; its key cannot be used again.", code="workflow_deleted")
+            now = connection.execute(statements.VAULT).one().now_us
+            at_us = clocks.stamp_us(
+                self.ledger.read_clock(now), row.clock_high_water, facts.clock_high_water_us
+            )
+            counts = self._destroy(connection, row, at_us)
+            deletion.advance_shred_head(connection, length=head.length, head=head.head)
+            entry = AuditEntry(
+                action="workflow.deleted", actor=actor, object_id=workflow_id, result="done", request_id=request_id
+            )
+            self.audit.append(connection, entry, now_us=at_us)
+            return counts
+
+        return self.store.write(destroy)
+
+    def _destroy(self, connection: Connection, row: statements.AnyRow, at_us: int) -> dict[str, int]:
+        workflow_id: str = row.workflow_id
+        counts = deletion.destroy(connection, workflow_pk=row.workflow_pk, workflow_id=workflow_id)
+        deletion.entomb(connection, row.workflow_pk, at_us=at_us)
+        deletion.note_shredded(
+            connection, partition_ix=self.ledger.vault.index(SHRED_PURPOSE, workflow_id), at_us=at_us
+        )
+        self.revoke_credentials(connection, row.workflow_pk)
+        deletion.release(
+            connection, row.owner_pk, retained=row.retained_bytes, reserved=row.reserved_bytes
+        )
+        return {"workflows": 1, **counts}
+
+    def _write_tombstone(self, connection: Connection, opened: Opened) -> None:
+        """Seal key, scope and creator under a key that stays, while the workflow still opens."""
+        origin = opened.origin
+        key = ensure_partition(connection, self.ledger.vault, TOMBSTONES, kind="settings")
+        place = Place("continuity_workflows", TOMBSTONES, opened.workflow_id, "sealed_tombstone")
+        value = {
+            "workflow_key": origin.workflow_key, "workspace": origin.workspace_pk, "creator": origin.creator,
+            "creator_role": origin.creator_role, "created": origin.created_us,
+        }  # fmt: skip
+        deletion.keep_tombstone(connection, opened.workflow_pk, seal_json(key, value, place))

@@ -1,0 +1,70 @@
+"""Data keys that belong to no single workflow: of the audit log, of principals' names, of tombstones.
+
+Each is made with the first value that is sealed under it, in the transaction that writes the value.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import insert as postgresql_insert
+from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+
+from continuity.errors import IntegrityError
+from continuity.store.schema import partitions
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from continuity.vault.partition import PartitionKey
+    from continuity.vault.vault import Vault
+
+_KEY = sa.select(partitions.c.wrapped_key, partitions.c.key_id).where(
+    partitions.c.partition_id == sa.bindparam("partition_id")
+)
+
+
+def find_partition(connection: Connection, vault: Vault, partition_id: str) -> PartitionKey | None:
+    """Return the data key of a partition, None when it was never made.
+
+    Raises:
+        SealedError: The vault is locked.
+        VaultError: The key does not open or was destroyed.
+    """
+    row = connection.execute(_KEY, {"partition_id": partition_id}).one_or_none()
+    if row is None:
+        return None
+    if row.wrapped_key is None:
+        raise IntegrityError("The key of a shared partition was destroyed.")
+    return vault.open_partition(partition_id, row.wrapped_key, key_id=row.key_id)
+
+
+def ensure_partition(connection: Connection, vault: Vault, partition_id: str, *, kind: str) -> PartitionKey:
+    """Return the data key of a partition, made now when there is none. Safe when two do it at once.
+
+    Args:
+        connection: Of a writing transaction.
+        vault: The vault.
+        partition_id: Which partition.
+        kind: Its kind in the table of partitions.
+
+    Raises:
+        SealedError: The vault is locked.
+        VaultError: The key does not open or was destroyed.
+    """
+    found = find_partition(connection, vault, partition_id)
+    if found is not None:
+        return found
+    _, wrapped = vault.new_partition(partition_id)
+    values = {
+        "partition_id": partition_id, "kind": kind, "key_id": wrapped.key_id, "wrapped_key": wrapped.wrapped,
+    }  # fmt: skip
+    insert = sqlite_insert if connection.dialect.name == "sqlite" else postgresql_insert
+    statement = insert(partitions).values(values)
+    connection.execute(statement.on_conflict_do_nothing(index_elements=[partitions.c.partition_id]))
+    # Read back: another process may have made it first.
+    made = find_partition(connection, vault, partition_id)
+    if made is None:
+        raise IntegrityError("The key of a shared partition is not there.")
+    return made

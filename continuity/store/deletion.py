@@ -1,0 +1,86 @@
+"""Statements that destroy a workflow's rows and leave its tombstone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import sqlalchemy as sa
+
+from continuity.store.schema import (
+    definitions,
+    events,
+    operations,
+    owners,
+    partitions,
+    receipts,
+    shredded,
+    terms,
+    vault,
+    workflows,
+)
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Row
+
+_CONTENT: Final = (operations, definitions, receipts, events, terms)
+SHRED_HEAD: Final = sa.select(vault.c.shred_length, vault.c.shred_head).where(vault.c.id == 1)
+
+
+def shred_head(connection: Connection) -> Row[int, bytes]:
+    """Return ``shred_length, shred_head`` of the vault's row."""
+    return connection.execute(SHRED_HEAD).one()
+
+
+def advance_shred_head(connection: Connection, *, length: int, head: bytes) -> None:
+    """Move the database's copy of the shred list's head forward; a list that is further already stays."""
+    statement = sa.update(vault).where(vault.c.id == 1, vault.c.shred_length < length)
+    connection.execute(statement.values(shred_length=length, shred_head=head))
+
+
+def destroy(connection: Connection, *, workflow_pk: int, workflow_id: str) -> dict[str, int]:
+    """Destroy a workflow's data key and content; returns how many rows of each table."""
+    connection.execute(
+        sa.update(partitions).where(partitions.c.partition_id == workflow_id).values(wrapped_key=None)
+    )
+    return {
+        table.name.removeprefix("continuity_"): connection.execute(
+            sa.delete(table).where(table.c.workflow_pk == workflow_pk)
+        ).rowcount
+        for table in _CONTENT
+    }
+
+
+def keep_tombstone(connection: Connection, workflow_pk: int, sealed_tombstone: bytes) -> None:
+    """Write the tombstone of a workflow whose deletion begins."""
+    connection.execute(
+        sa.update(workflows).where(workflows.c.workflow_pk == workflow_pk).values(sealed_tombstone=sealed_tombstone)
+    )
+
+
+def entomb(connection: Connection, workflow_pk: int, *, at_us: int) -> None:
+    """Turn a workflow's row into its tombstone."""
+    values = {
+        "deleted_at": at_us, "changed_at": at_us, "phase": "deleted", "phase_due_at": None,
+        "phase_after_due": None, "sealed_head": None, "retained_bytes": 0, "reserved_bytes": 0,
+    }  # fmt: skip
+    connection.execute(sa.update(workflows).where(workflows.c.workflow_pk == workflow_pk).values(values))
+
+
+def release(connection: Connection, owner_pk: int, *, retained: int, reserved: int) -> None:
+    """Give a coordinator back what a deleted workflow held; other namespaces are not counted."""
+    connection.execute(
+        sa.update(owners)
+        .where(owners.c.owner_pk == owner_pk, owners.c.kind == "continuity_coordinator")
+        .values(
+            retained_bytes=owners.c.retained_bytes - retained, reserved_bytes=owners.c.reserved_bytes - reserved
+        )
+    )
+
+
+def note_shredded(connection: Connection, *, partition_ix: bytes, at_us: int) -> None:
+    """Keep the second copy of the shred list, unless it is there."""
+    known = connection.execute(
+        sa.select(shredded.c.at).where(shredded.c.partition_ix == partition_ix)
+    ).one_or_none()
+    if known is None:
+        connection.execute(sa.insert(shredded).values(partition_ix=partition_ix, at=at_us))
