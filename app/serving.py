@@ -49,7 +49,7 @@ DRAIN_S: Final = 10.0
 LINGER_S: Final = 2.0
 LINGER_BYTES: Final = 1_000_000
 """After a refusal this much more is read and dropped: closing on unread bytes would reset the reply away."""
-_SWEEP_S: Final = 1
+_SWEEP_S: Final = 1.0
 _BACKLOG: Final = 512
 _RESPAWN_S: Final = 1.0
 _PROBLEMS: Final[dict[int, tuple[str, str, str]]] = {
@@ -68,13 +68,17 @@ class Patience:
     Attributes:
         idle_s: Without a request.
         request_s: From the first byte of a request to its last.
-        reply_s: Before a reply must have been taken at `reply_bytes_per_s` on average.
+        reply_s: In which a reply must be taken at `reply_bytes_per_s` on average, again and again. Who stops at the
+            beginning of one such time is dropped at the end of the next.
+        reply_bytes_per_s: See there.
+        drain_s: For what was begun, once the server is stopping.
     """
 
     idle_s: float = 29.0
     request_s: float = 29.0
-    reply_s: float = 29.0
+    reply_s: float = 14.0
     reply_bytes_per_s: int = 4_096
+    drain_s: float = DRAIN_S
 
 
 class ProtocolError:
@@ -190,10 +194,11 @@ class PatientChannel(HTTPChannel):
         return not (self.requests or self.total_outbufs_len or self.request is not None)
 
     def _is_taken_too_slowly(self, now: float, patience: Patience) -> bool:
-        if self._sending_since is None:
-            self._sending_since, self._sent_bytes = now, 0
-        taken_s = now - self._sending_since
-        return taken_s > patience.reply_s and self._sent_bytes < taken_s * patience.reply_bytes_per_s
+        if self._sending_since is not None and now - self._sending_since <= patience.reply_s:
+            return False
+        is_slow = self._sending_since is not None and self._sent_bytes < patience.reply_s * patience.reply_bytes_per_s
+        self._sending_since, self._sent_bytes = now, 0
+        return is_slow
 
     def readable(self) -> bool:
         return self._lingers_until is not None or bool(super().readable())
@@ -240,6 +245,7 @@ class Server(TcpWSGIServer):
         patience: Patience | None = None,
     ) -> None:
         self.is_stopping = False
+        self._is_closed = False
         self._patience = patience or Patience()
         adjustments = _adjustments(listener, settings)
         dispatcher = ThreadedTaskDispatcher()
@@ -256,22 +262,30 @@ class Server(TcpWSGIServer):
         )
 
     def maintenance(self, _now: float) -> None:
-        now = time.monotonic()
-        for channel in list(self.active_channels.values()):
-            if channel.is_overdue(now, self._patience):
-                channel.will_close = True
+        """Do nothing: waitress would only mark slow connections, and one whose reply nobody takes stays open."""
 
     def stop(self) -> None:
         """Begin to stop; safe in a signal handler and in any thread."""
         self.is_stopping = True
-        self.pull_trigger()
+        if not self._is_closed:
+            self.pull_trigger()
 
     def serve(self, *, should_stop: Callable[[], bool] = lambda: False) -> None:
         """Serve until `stop` was called or `should_stop` (asked once a second) says so, then drain."""
-        while not self.is_stopping and not should_stop():
-            self._turn(float(_SWEEP_S))
-        self.is_stopping = True
+        swept = time.monotonic()
+        while not self.is_stopping:
+            self._turn(_SWEEP_S)
+            if (now := time.monotonic()) - swept >= _SWEEP_S:
+                swept = now
+                self._close_where(lambda channel: channel.is_overdue(now, self._patience))
+                self.is_stopping = self.is_stopping or should_stop()
         self._drain()
+
+    def _close_where(self, is_wanted: Callable[[PatientChannel], bool]) -> None:
+        # Between two turns of the loop, which would not look at a connection that cannot be written to.
+        for channel in list(self.active_channels.values()):
+            if is_wanted(channel):
+                channel.handle_close()
 
     def _turn(self, timeout_s: float) -> None:
         wasyncore.loop(timeout=timeout_s, use_poll=self._use_poll, map=self._map, count=1)
@@ -280,12 +294,11 @@ class Server(TcpWSGIServer):
         self.accepting = False
         self.del_channel()
         self.socket.close()
-        until = time.monotonic() + DRAIN_S
+        until = time.monotonic() + self._patience.drain_s
         while self.active_channels and time.monotonic() < until:
-            for channel in list(self.active_channels.values()):
-                if channel.is_idle():
-                    channel.will_close = True
+            self._close_where(PatientChannel.is_idle)
             self._turn(0.05)
+        self._is_closed = True
         self.task_dispatcher.shutdown(timeout=1)
         wasyncore.close_all(self._map, ignore_all=True)
 
@@ -371,7 +384,6 @@ def _adjustments(listener: socket.socket, settings: Settings) -> Adjustments:
         threads=settings.threads,
         connection_limit=CONNECTIONS,
         channel_timeout=30,
-        cleanup_interval=_SWEEP_S,
         max_request_header_size=HEADER_BYTES,
         max_request_body_size=BODY_BYTES,
         ident=None,

@@ -1,4 +1,4 @@
-"""Fixtures that more than one folder of tests uses. Databases: `tests/databases.py`."""
+"""Fixtures that more than one folder of tests uses. Databases: `tests/databases.py`. Servers: `tests/servers.py`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,11 @@ import sqlalchemy as sa
 
 from continuity.store.engine import make_engine
 from continuity.store.store import Store
+from continuity.vault import Keyring, ShredList, Vault, create_vault, open_vault
 from tests.databases import PostgreSQLServer, SQLiteTemplate
+from tests.servers import fresh_instance, instance_template, running_server, shared_server
+
+__all__ = ["fresh_instance", "instance_template", "running_server", "shared_server"]
 
 POOL_SIZE = 16
 BOTH = [pytest.param("sqlite"), pytest.param("postgresql", marks=pytest.mark.postgresql)]
@@ -77,3 +81,28 @@ def sqlite_store(sqlite_database: str) -> Iterator[Store]:
     yield store
     store.close()
     engine.dispose()
+
+
+@pytest.fixture
+def postgresql_store(postgresql_server: PostgreSQLServer) -> Iterator[Store]:
+    """A store on PostgreSQL alone."""
+    engine = make_engine(postgresql_server.migrated(), pool_size=POOL_SIZE)
+    yield Store(engine)
+    engine.dispose()
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> Vault:
+    """An open vault with a key that every test knows; its row is not in the database."""
+    folder = tmp_path / "keys"
+    folder.mkdir(mode=0o700)
+    keyring = Keyring({1: bytes(range(32))}, primary_id=1)
+    new = create_vault(keyring)
+    shred_list = ShredList.create(folder / "vault.shred")
+    return open_vault(
+        keyring,
+        canary=new.canary,
+        wrapped_index_key=new.wrapped_index_key,
+        shred_list=shred_list,
+        recorded=shred_list.head,
+    )

@@ -1,7 +1,7 @@
 """The real server as a process of its own, on a free port, with a fresh instance.
 
-Use: ``from tests.servers import running_server`` gives the fixture; for several servers, or for one on another
-database, use `start` and `initialised` directly.
+Fixtures: `running_server` (a test's own), `shared_server` (a module's), `fresh_instance` (not started). For several
+servers, or for one on another database, use `initialised`, `start` and `stop` directly.
 """
 
 from __future__ import annotations
@@ -19,10 +19,6 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-
-from app.config import load_settings
-from app.wiring import initialise
-from tests.entry import OVERRIDES
 
 START_S = 30
 ROOT = Path(__file__).resolve().parent.parent
@@ -82,6 +78,11 @@ def environment(folder: Path, extra: Mapping[str, str] | None = None) -> dict[st
 
 def initialised(folder: Path, extra: Mapping[str, str] | None = None) -> Instance:
     """Make a new instance in `folder`, in this process."""
+    # Here and not above: every test imports this module, most of them without a server.
+    from app.config import load_settings  # noqa: PLC0415
+    from app.wiring import initialise  # noqa: PLC0415
+    from tests.entry import OVERRIDES  # noqa: PLC0415
+
     before = os.umask(0o077)
     try:
         made = initialise(load_settings({"ATMEM_INSTANCE": str(folder), **(extra or {})}), overrides=OVERRIDES)

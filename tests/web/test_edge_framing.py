@@ -7,9 +7,7 @@ import socket
 
 import pytest
 
-from tests.servers import RunningServer, instance_template, shared_server
-
-__all__ = ["instance_template", "shared_server"]
+from tests.servers import RunningServer
 
 GET = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
 

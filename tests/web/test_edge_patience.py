@@ -1,0 +1,186 @@
+"""Slow clients, full servers and stopping ones: the server under a thread, with little patience, and as a process."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from app import serving
+from app.config import load_settings
+from tests.servers import RunningServer
+
+GET = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
+LITTLE = serving.Patience(idle_s=1.5, request_s=1.5, reply_s=1.5, drain_s=1.5)
+REPLY_BYTES = 8_000_000
+
+
+def plain_application(environ, start_response):
+    if environ["PATH_INFO"] == "/slow":
+        time.sleep(1.0)
+    body = b"x" * (REPLY_BYTES if environ["PATH_INFO"] == "/large" else 2)
+    start_response("200 OK", [("Content-Type", "text/plain"), ("Content-Length", str(len(body)))])
+    return [body]
+
+
+class Threaded:
+    """A server in a thread of this process."""
+
+    def __init__(self) -> None:
+        self.listener = serving.listen("127.0.0.1", 0)
+        self.address = self.listener.getsockname()
+        self.server = serving.Server(plain_application, self.listener, load_settings({}), patience=LITTLE)
+        self.thread = threading.Thread(target=self.server.serve)
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(self.address, timeout=8)
+
+
+@pytest.fixture
+def impatient() -> Iterator[Threaded]:
+    threaded = Threaded()
+    threaded.thread.start()
+    yield threaded
+    threaded.server.stop()
+    threaded.thread.join()
+
+
+def seconds_until_closed(connection: socket.socket) -> float:
+    started = time.monotonic()
+    try:
+        while connection.recv(65_536):
+            pass
+    except ConnectionError:
+        pass
+    return time.monotonic() - started
+
+
+def drip(connection: socket.socket, chunk: bytes) -> None:
+    """Send a byte now and then until the other side has had enough."""
+    try:
+        while True:
+            connection.sendall(chunk)
+            time.sleep(0.1)
+    except OSError:
+        pass
+
+
+SLOW = {
+    "says nothing": (b"", b""),
+    "stops in the headers": (b"GET / HT", b""),
+    "drips headers": (GET, b"X: y\r\n"),
+    "drips the body": (b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5000\r\n\r\n", b"x"),
+    "drips empty lines": (b"\r\n\r\n", b"\r\n\r\n"),
+}
+
+
+@pytest.mark.parametrize("case", SLOW)
+def test_a_client_that_is_too_slow_with_its_request_is_dropped(impatient, case):
+    first, further = SLOW[case]
+    with impatient.connect() as connection:
+        connection.sendall(first)
+        if further:
+            threading.Thread(target=drip, args=(connection, further), daemon=True).start()
+
+        assert seconds_until_closed(connection) < 4
+
+
+def test_a_client_that_does_not_take_its_reply_is_dropped(impatient):
+    with socket.socket() as connection:
+        # A small window, or the kernel would take the whole reply in the client's place.
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
+        connection.settimeout(8)
+        connection.connect(impatient.address)
+        connection.sendall(b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        time.sleep(4)
+        received = 0
+        try:
+            while chunk := connection.recv(65_536):
+                received += len(chunk)
+        except ConnectionError:
+            pass
+
+    assert received < REPLY_BYTES
+
+
+def test_a_client_that_takes_a_large_reply_steadily_gets_all_of_it(impatient):
+    with impatient.connect() as connection:
+        connection.sendall(b"GET /large HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        received = 0
+        for _ in range(25):
+            received += len(connection.recv(65_536))
+            time.sleep(0.1)
+        while chunk := connection.recv(65_536):
+            received += len(chunk)
+
+    assert received > REPLY_BYTES
+
+
+def test_stopping_lets_a_request_finish_and_closes_idle_connections(impatient):
+    with impatient.connect() as busy, impatient.connect() as idle:
+        busy.sendall(b"GET /slow HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        time.sleep(0.3)
+
+        impatient.server.stop()
+        idle_s = seconds_until_closed(idle)
+        reply = b"".join(iter(lambda: busy.recv(65_536), b""))
+
+    assert idle_s < 0.6
+    assert reply.startswith(b"HTTP/1.1 200 OK")
+    assert b"Connection: close" in reply
+    with pytest.raises(ConnectionRefusedError):
+        impatient.connect()
+
+
+def test_stopping_does_not_wait_for_ever_for_the_other_half_of_a_request(impatient):
+    with impatient.connect() as connection:
+        connection.sendall(b"GET / HT")
+        time.sleep(0.2)
+
+        impatient.server.stop()
+
+        assert 1 < seconds_until_closed(connection) < 4
+
+
+@contextmanager
+def slow_connections(server: RunningServer, count: int) -> Iterator[list[socket.socket]]:
+    """Hold connections open: a third says nothing, a third stops in the headers, a third in the body."""
+    openings = (b"", b"POST /v1/conti", b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 999\r\n\r\n{")
+    held = [server.connect() for _ in range(count)]
+    try:
+        for index, connection in enumerate(held):
+            connection.sendall(openings[index % 3])
+        yield held
+    finally:
+        for connection in held:
+            connection.close()
+
+
+def test_an_honest_client_is_served_at_once_beside_a_hundred_and_ten_slow_ones(running_server):
+    with slow_connections(running_server, 110):
+        time.sleep(0.2)
+        started = time.monotonic()
+        with running_server.connect() as connection:
+            connection.sendall(GET + b"Connection: close\r\n\r\n")
+            reply = connection.recv(65_536)
+
+        assert reply.startswith(b"HTTP/1.1 200 OK")
+        assert time.monotonic() - started < 2
+
+
+def test_sigterm_ends_the_process_with_status_0_and_without_waiting_for_idle_connections(running_server):
+    with running_server.connect() as connection:
+        connection.sendall(GET + b"\r\n")
+        reply = b""
+        while not reply.endswith(b"}"):
+            reply += connection.recv(65_536)
+        started = time.monotonic()
+
+        assert running_server.terminate() == 0
+
+        assert time.monotonic() - started < 5
+        assert connection.recv(65_536) == b""
