@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from continuity.decisions.beginning import NEEDS_PERSON, Action, Question, Verdict, decide_begin, window_end_us
+from continuity.decisions.beginning import NEEDS_PERSON, Question, Verdict, decide_begin, window_end_us
 from continuity.decisions.clocks import Reading
 from continuity.decisions.model import Operation, VaultFacts, Workflow
 from continuity.decisions.states import Status
@@ -60,31 +60,37 @@ def standpoint(workflow: Workflow, following: Operation | None, vault: VaultFact
     """
     if following is None:
         return Standpoint(Phase.DONE)
+    phase = _phase(workflow, following, vault, now_us)
+    due_us = _next_change_us(following, phase, now_us)
+    if due_us is None:
+        return Standpoint(phase)
+    after_due = _phase(workflow, following, vault, due_us)
+    return Standpoint(phase) if after_due is phase else Standpoint(phase, due_us, after_due)
+
+
+def _phase(workflow: Workflow, following: Operation, vault: VaultFacts, now_us: int) -> Phase:
+    if following.live_attempt(now_us) is not None:
+        return Phase.RUNNING
+    if following.is_final:
+        return Phase.ENDED
+    if not workflow.was_enabled:
+        return Phase.REVIEW
+    if _verdict(workflow, following, vault, now_us).reason in NEEDS_PERSON:
+        return Phase.DECISION
+    if not workflow.is_enabled:
+        return Phase.PAUSED
+    return Phase.READY if following.status is Status.PENDING else Phase.RESUMABLE
+
+
+def _next_change_us(following: Operation, phase: Phase, now_us: int) -> int | None:
+    """Return when time alone may change the phase: a lease runs out, or the destination forgets the key."""
     live = following.live_attempt(now_us)
     if live is not None:
-        later = standpoint(workflow, following, vault, now_us=live.lease_until_us)
-        return Standpoint(Phase.RUNNING, live.lease_until_us, later.phase)
-    if following.is_final:
-        return Standpoint(Phase.ENDED)
-    if not workflow.was_enabled:
-        return Standpoint(Phase.REVIEW)
-    verdict = _verdict(workflow, following, vault, now_us)
-    if verdict.reason in NEEDS_PERSON:
-        return Standpoint(Phase.DECISION)
-    if not workflow.is_enabled:
-        return Standpoint(Phase.PAUSED)
-    if following.status is Status.PENDING:
-        return Standpoint(Phase.READY)
-    return _resumable(workflow, following, vault, now_us, verdict)
-
-
-def _resumable(workflow: Workflow, following: Operation, vault: VaultFacts, now_us: int, verdict: Verdict) -> Standpoint:
+        return live.lease_until_us
     end_us = window_end_us(following)
-    if verdict.action is Action.EXECUTE and end_us is not None and now_us < end_us:
-        later = standpoint(workflow, following, vault, now_us=end_us)
-        if later.phase is not Phase.RESUMABLE:
-            return Standpoint(Phase.RESUMABLE, end_us, later.phase)
-    return Standpoint(Phase.RESUMABLE)
+    if phase not in {Phase.RESUMABLE, Phase.PAUSED} or end_us is None or end_us <= now_us:
+        return None
+    return end_us
 
 
 def _verdict(workflow: Workflow, following: Operation, vault: VaultFacts, now_us: int) -> Verdict:
