@@ -9,6 +9,7 @@ Source: wire.md "Paths"; operations.md "Words" and "Limits".
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -16,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
 from continuity import limits
+from continuity.decisions.phases import Phase
 from continuity.errors import MalformedError
 from continuity.jsontext import canonical_bytes
 
@@ -23,6 +25,10 @@ IDENTIFIER: Final = re.compile(rf"[A-Za-z0-9_-]{{1,{limits.IDENTIFIER_CHARS}}}")
 """Identifiers that hosts choose: workflow_key, name, run_id, attempt_id."""
 
 LEASE_TOKEN: Final = re.compile(r"[A-Za-z0-9_.-]{1,256}")
+LIST_PARAMETERS: Final = ("limit", "cursor", "state", "workspace", "key", "q")
+"""What the query of a list may hold."""
+
+_PAGE_SIZE: Final = re.compile(r"[0-9]{1,3}")
 _CAPABILITIES: Final = ("idempotent", "query")
 
 
@@ -456,3 +462,67 @@ def _attested(fields: Fields, *, happened: bool) -> tuple[str | None, Any]:
     if len(canonical_bytes({"effect_id": effect_id, "result": result})) > limits.RECEIPT_BYTES:
         raise fields.fail("receipt", f"at most {limits.RECEIPT_BYTES} bytes in canonical form")
     return effect_id, result
+
+
+@dataclass(frozen=True, slots=True)
+class ListRequest:
+    """What a list is asked for; every filter may be left out.
+
+    Attributes:
+        limit: At most so many, 1 to 200.
+        cursor: Where to go on, from the list before.
+        phase: Only workflows of this phase.
+        workspace: Only this workspace, by name.
+        key: Only workflows of exactly this key.
+        search: A workflow_id, or whole words that key and operation names must have.
+    """
+
+    limit: int = limits.PAGE_DEFAULT
+    cursor: str | None = None
+    phase: Phase | None = None
+    workspace: str | None = None
+    key: str | None = None
+    search: str | None = None
+
+    @property
+    def question(self) -> str:
+        """Everything the answer depends on but the position."""
+        return json.dumps([self.phase, self.workspace, self.key, self.search])
+
+    @classmethod
+    def from_query(cls, given: Mapping[str, str]) -> Self:
+        """Read the parameters of a query, each of which is there at most once; raises `MalformedError`."""
+        unknown = sorted(given.keys() - set(LIST_PARAMETERS))
+        if unknown:
+            raise MalformedError(f"The query may hold only: {', '.join(LIST_PARAMETERS)}.")
+        return cls(
+            limit=_page_size(given.get("limit")),
+            cursor=given.get("cursor"),
+            phase=_phase(given.get("state")),
+            workspace=_filter(given, "workspace"),
+            key=_filter(given, "key"),
+            search=given.get("q"),
+        )
+
+
+def _page_size(text: str | None) -> int:
+    if text is None:
+        return limits.PAGE_DEFAULT
+    if not _PAGE_SIZE.fullmatch(text) or not 1 <= int(text) <= limits.PAGE_MAX:
+        raise MalformedError(f"limit must be a whole number from 1 to {limits.PAGE_MAX}.")
+    return int(text)
+
+
+def _phase(text: str | None) -> Phase | None:
+    if text is None:
+        return None
+    if text not in set(Phase):
+        raise MalformedError(f"state must be one of {', '.join(Phase)}.")
+    return Phase(text)
+
+
+def _filter(given: Mapping[str, str], name: str) -> str | None:
+    text = given.get(name)
+    if text is not None and not IDENTIFIER.fullmatch(text):
+        raise MalformedError(f"{name} must be 1 to {limits.IDENTIFIER_CHARS} characters of A-Z a-z 0-9 _ -.")
+    return text

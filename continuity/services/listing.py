@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -14,50 +13,24 @@ from continuity.services import documents
 from continuity.services.cursors import Cursors
 from continuity.services.ledger import vault_facts
 from continuity.services.workflows import search_words, shown_phase
-from continuity.store import listing, workflows as statements
-from continuity.wire import IDENTIFIER
+from continuity.store import listing
+from continuity.store import workflows as statements
+from continuity.wire import IDENTIFIER, ListRequest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from sqlalchemy import Connection
 
-    from continuity.store.workflows import AnyRow
-
     from continuity.decisions.model import Operation
     from continuity.services.callers import Caller
     from continuity.services.ledger import Ledger, Opened
     from continuity.store.store import Store
+    from continuity.store.workflows import AnyRow
 
 SEARCH_CHARS: Final = 200
 SEARCH_WORDS: Final = 8
 _WORKFLOW_ID: Final = re.compile(r"wf_[0-9a-f]{32}")
-
-
-@dataclass(frozen=True, slots=True)
-class ListRequest:
-    """What a list is asked for; every filter may be left out.
-
-    Attributes:
-        limit: At most so many, 1 to 200.
-        cursor: Where to go on, from the list before.
-        phase: Only workflows of this phase.
-        workspace: Only this workspace, by name.
-        key: Only workflows of exactly this key.
-        search: A workflow_id, or whole words that key and operation names must have.
-    """
-
-    limit: int = limits.PAGE_DEFAULT
-    cursor: str | None = None
-    phase: Phase | None = None
-    workspace: str | None = None
-    key: str | None = None
-    search: str | None = None
-
-    @property
-    def question(self) -> str:
-        """Everything the answer depends on but the position."""
-        return json.dumps([self.phase, self.workspace, self.key, self.search])
 
 
 @dataclass(frozen=True, slots=True)
