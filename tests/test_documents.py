@@ -3,11 +3,18 @@
 import re
 from pathlib import Path
 
+import click
+
+from app.cli import main
 from continuity import limits
 
 ROOT = Path(__file__).resolve().parent.parent
 LINK = re.compile(r"\[[^\]]+\]\(([^)#:]+)(?:#[^)]*)?\)")
 ROW = re.compile(r"^\| `([A-Z_]+)` \| ([\d,]+) \|", re.MULTILINE)
+
+
+VARIABLE = re.compile(r"\b(?:ATMEM|ATFLOWS)_(?!TEST_)[A-Z_]+[A-Z]\b")
+NOUN = re.compile(r"`atmem ([a-z]+)")
 
 
 def documents():
@@ -42,3 +49,17 @@ def test_every_decision_record_is_listed_and_has_its_sections():
         assert f"({record.name})" in listing, record.name
         for section in ("Status: ", "## Context", "## Drivers", "## Outcome", "### Good", "### Bad"):
             assert section in text, f"{record.name} lacks {section}"
+
+
+def test_the_readme_lists_every_environment_variable_and_no_other():
+    section = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Environment")[2].partition("\n## ")[0]
+    sources = [path for package in ("app", "continuity", "observations") for path in (ROOT / package).rglob("*.py")]
+
+    used = {name for path in sources for name in VARIABLE.findall(path.read_text(encoding="utf-8"))}
+    assert set(VARIABLE.findall(section)) == used
+
+
+def test_the_readme_lists_every_command_and_no_other():
+    section = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Commands")[2].partition("\n## ")[0]
+
+    assert set(NOUN.findall(section)) == set(main.list_commands(click.Context(main)))
