@@ -26,7 +26,7 @@ RETENTION_MAX_S: Final = 315_360_000
 """Ten years: longer than any destination keeps keys, short enough for exact microseconds."""
 ABSENCE_MAX_S: Final = 2_592_000
 LANDING_MARGIN_S: Final = 30
-"""How long after its timeout an effect may still land: the host's allowance to start (SDK: 30 s after begin was sent)."""
+"""How long after its timeout an effect may still land: the SDK starts until 30 s after it sent begin."""
 
 LEASE_S: Final = 120
 RENEWALS: Final = 10
@@ -35,7 +35,7 @@ UNPROVED_LATE_RECEIPTS: Final = 10
 CLOCK_TOLERANCE_S: Final = 2
 """A shortfall of the controller clock up to this counts as equal; a step forward beyond it is reported."""
 FORWARD_STEP_QUIET_S: Final = 120
-"""After a forward step absence is not final, and "did not happen" is refused, for this long plus the declared seconds."""
+"""After a forward step absence is not final, and "did not happen" is refused, so long plus the declared seconds."""
 RESTORE_QUIET_S: Final = 120
 
 COORDINATOR_OPERATIONS: Final = 1

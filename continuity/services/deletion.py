@@ -24,7 +24,8 @@ from continuity.services.callers import Caller
 from continuity.services.identifiers import new_id
 from continuity.services.ledger import Opened, is_visible, seal_json, vault_facts
 from continuity.services.partitions import ensure_partition
-from continuity.store import deletion, listing, workflows as statements
+from continuity.store import deletion, listing
+from continuity.store import workflows as statements
 from continuity.vault.place import Place
 from continuity.vault.shred import ShredHead
 from continuity.vault.vault import SHRED_PURPOSE

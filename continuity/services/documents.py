@@ -19,17 +19,16 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-    from continuity.store.workflows import AnyRow
-
     from continuity.decisions.model import Attempt, LateReceipt, Operation
     from continuity.services.ledger import Ledger, Opened
+    from continuity.store.workflows import AnyRow
 
 FORMAT: Final = "atmem-workflow-v1"
 _HIDDEN: Final = frozenset({"kind", "at_us", "lease_hash", "ordinal", "epoch", "lease_until_us", "operations"})
 """Members of stored events that the history does not show: secrets, and what it says in other words."""
 
 Receipts = Mapping[tuple[int, int], Mapping[str, Any]]
-"""Receipts of a workflow by (ordinal, seq)."""
+"""Receipts of a workflow by (ordinal, seq): 0 the operation's own, 1… late ones, -n the one that ended attempt n."""
 
 
 def seconds(at_us: int) -> float:
@@ -145,7 +144,10 @@ def _operation(operation: Operation, receipts: Receipts) -> dict[str, Any]:
     value: dict[str, Any] = {
         "operation_id": operation.operation_id,
         "status": operation.status.value,
-        "attempts": [_attempt(attempt) for attempt in operation.attempts],
+        "attempts": [
+            _attempt(attempt, receipts.get((operation.ordinal, -number)))
+            for number, attempt in enumerate(operation.attempts, start=1)
+        ],
         "receipt": receipts.get((operation.ordinal, 0)),
         "late_receipts": len(operation.late),
         "late": [
@@ -162,7 +164,7 @@ def _operation(operation: Operation, receipts: Receipts) -> dict[str, Any]:
     return value
 
 
-def _attempt(attempt: Attempt) -> dict[str, Any]:
+def _attempt(attempt: Attempt, receipt: Mapping[str, Any] | None) -> dict[str, Any]:
     value: dict[str, Any] = {
         "attempt_id": attempt.attempt_id,
         "run_id": attempt.run_id,
@@ -173,6 +175,8 @@ def _attempt(attempt: Attempt) -> dict[str, Any]:
     if attempt.ended_us is not None and attempt.outcome is not None:
         value["ended"] = seconds(attempt.ended_us)
         value["outcome"] = attempt.outcome.value
+    if receipt is not None:
+        value["receipt"] = receipt
     return value
 
 

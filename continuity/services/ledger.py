@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from continuity.store.workflows import AnyRow
-
     from continuity.vault.partition import PartitionKey
     from continuity.vault.vault import Vault
 
@@ -184,7 +183,9 @@ def no_such_workflow() -> NotFoundError:
 class Ledger:
     """Opens, checks and records workflows. Holds no state of its own."""
 
-    def __init__(self, vault: Vault, watch: ClockWatch, *, history_bytes: int = limits.COORDINATOR_HISTORY_BYTES) -> None:
+    def __init__(
+        self, vault: Vault, watch: ClockWatch, *, history_bytes: int = limits.COORDINATOR_HISTORY_BYTES
+    ) -> None:
         """Keep the vault, the clock and a coordinator's budget in bytes."""
         self._vault = vault
         self._watch = watch

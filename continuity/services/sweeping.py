@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final
 from continuity.decisions.phases import standpoint
 from continuity.errors import SealedError
 from continuity.services.ledger import phase_columns, vault_facts
-from continuity.store import listing, workflows as statements
+from continuity.store import listing
+from continuity.store import workflows as statements
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

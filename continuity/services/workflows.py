@@ -14,6 +14,7 @@ from continuity.decisions import clocks, coordinators, records
 from continuity.decisions.model import Operation, Standing, Workflow
 from continuity.decisions.phases import standpoint
 from continuity.errors import ConflictError
+from continuity.jsontext import canonical_bytes
 from continuity.limits import SECOND_US
 from continuity.services import chains, documents
 from continuity.services.audit import AuditEntry
@@ -39,13 +40,12 @@ from continuity.store import workflows as statements
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from continuity.store.workflows import AnyRow
-
     from continuity.decisions.model import VaultFacts
     from continuity.services.attempts import Attempts
     from continuity.services.audit import AuditLog
     from continuity.services.ledger import Ledger
     from continuity.store.store import Store
+    from continuity.store.workflows import AnyRow
     from continuity.vault.partition import PartitionKey
     from continuity.wire import CreateWorkflow, OperationDefinition
 
@@ -148,7 +148,10 @@ class Workflows:
             reading = self.ledger.read_clock(row.now_us)
             now_us = clocks.dispatch_time_us(reading, facts.clock_high_water_us)
             if not facts.is_capture_full:
-                raise ConflictError("The vault's capture mode must be full before work is created.", code="capture_not_full")
+                raise ConflictError(
+                    "The vault's capture mode must be full before work is created. Nothing was created.",
+                    code="capture_not_full",
+                )
             self._opt_in(connection, caller, row.format, now_us)
             draft = _draft(caller, request, facts, owner_pk=owner_pk, now_us=now_us)
             opened = self._insert(connection, draft, facts, key_ix=key_ix, definition_ix=definition_ix)
@@ -372,7 +375,7 @@ def _seal_draft(key: PartitionKey, draft: _Draft) -> _Sealed:
             for operation in draft.operations
         ],
         definitions=[
-            seal_json(key, value, definition_place(workflow_id, ordinal))
+            key.seal(canonical_bytes(value), place=definition_place(workflow_id, ordinal))
             for ordinal, value in enumerate(draft.definitions)
         ],
     )

@@ -1,0 +1,174 @@
+"""Proves that what is stored agrees with itself: histories, states, counters.
+
+For every workflow: its chain of events is whole and ends where the head says; replaying the events gives
+the stored state; its counted bytes are the bytes that are stored. For every coordinator: its counters are
+what its workflows hold. Reads in small steps while the server runs; changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from continuity.decisions import records
+from continuity.decisions.events import WorkflowDeleting, WorkflowEnabled, WorkflowPaused, evolve, evolve_workflow
+from continuity.decisions.model import Attempt, Operation, Standing, Workflow
+from continuity.errors import VaultError
+from continuity.services import chains
+from continuity.services.ledger import event_place, open_json, vault_facts
+from continuity.store import counting, listing
+from continuity.store import workflows as statements
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from continuity.services.ledger import Ledger, Opened
+    from continuity.store.store import Store
+
+BATCH: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One contradiction.
+
+    Attributes:
+        object_id: The workflow, or ``owner:<owner_pk>``.
+        problem: What is wrong, without content.
+    """
+
+    object_id: str
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class Checker:
+    """Checks everything that is stored about workflows.
+
+    Attributes:
+        store: Where it is read.
+        ledger: Opens workflows.
+    """
+
+    store: Store
+    ledger: Ledger
+
+    def check(self, progress: Callable[[int], None] = lambda _count: None) -> list[Finding]:
+        """Check all workflows and counters.
+
+        Args:
+            progress: Called after each batch with how many workflows were checked so far.
+
+        Returns:
+            What contradicts itself; empty when nothing does.
+
+        Raises:
+            SealedError: The vault is locked.
+        """
+        findings: list[Finding] = []
+        after = count = 0
+        while True:
+            after, ids = self._batch(after)
+            for workflow_id in ids:
+                findings += self._check_one(workflow_id)
+            count += len(ids)
+            progress(count)
+            if len(ids) < BATCH:
+                return [*findings, *self._check_owners()]
+
+    def _batch(self, after: int) -> tuple[int, list[str]]:
+        rows = self.store.read(lambda connection: listing.ids_after(connection, after, count=BATCH))
+        return (rows[-1].workflow_pk if rows else after), [row.workflow_id for row in rows]
+
+    def _check_one(self, workflow_id: str) -> list[Finding]:
+        def work(connection: Connection) -> list[str]:
+            row = connection.execute(statements.HEAD_BY_ID, {"workflow_id": workflow_id}).one_or_none()
+            if row is None or row.deleting_at is not None:
+                return []
+            facts = vault_facts(row)
+            opened = self.ledger.unseal(row, facts)
+            rows = connection.execute(statements.OPERATIONS, {"workflow_pk": opened.workflow_pk}).all()
+            stored = [self.ledger.open_operation(item, opened).operation for item in rows]
+            problems = _replay_problems(connection, opened, stored)
+            if counting.stored_bytes(connection, opened.workflow_pk) != row.retained_bytes:
+                problems.append("retained_bytes differs from the bytes that are stored")
+            return problems
+
+        try:
+            problems = self.store.read(work)
+        except VaultError as error:
+            problems = [error.message]
+        return [Finding(workflow_id, problem) for problem in problems]
+
+    def _check_owners(self) -> list[Finding]:
+        return [
+            Finding(f"owner:{row.owner_pk}", "counters differ from what its workflows hold")
+            for row in self.store.read(counting.owners_off)
+        ]
+
+
+def _replay_problems(connection: Connection, opened: Opened, stored: Sequence[Operation]) -> list[str]:
+    """Walk a workflow's events and compare what they lead to with what is stored."""
+    rows = connection.execute(statements.EVENTS, {"workflow_pk": opened.workflow_pk}).all()
+    previous, values = chains.GENESIS, []
+    for number, row in enumerate(rows, start=1):
+        linked = chains.link(
+            opened.workflow_id, seq=row.seq, kind=row.kind, at_us=row.at, sealed_event=row.sealed_event,
+            previous=previous,
+        )  # fmt: skip
+        if row.seq != number or linked != row.hash:
+            return [f"the history is broken at event {number}"]
+        previous = linked
+        values.append(open_json(opened, row.sealed_event, event_place(opened.workflow_id, row.seq)))
+    if len(rows) != opened.chain_seq or previous != opened.chain_hash:
+        return ["the history does not end where the head says"]
+    workflow, operations = replay(opened.workflow_id, values)
+    problems = []
+    if workflow != opened.workflow:
+        problems.append("the head is not what its history leads to")
+    if [_without_renewals(o) for o in operations] != [_without_renewals(o) for o in stored]:
+        problems.append("an operation is not what its history leads to")
+    return problems
+
+
+def replay(workflow_id: str, values: Sequence[dict[str, Any]]) -> tuple[Workflow, list[Operation]]:
+    """Fold a workflow's events, oldest first, into its state.
+
+    Args:
+        workflow_id: Whose events they are.
+        values: The opened events; the first is its creation.
+
+    Returns:
+        The head and the operations in order.
+    """
+    created = values[0]
+    operations = [
+        records.operation_from_json(value, ordinal=ordinal) for ordinal, value in enumerate(created["operations"])
+    ]
+    workflow = Workflow(
+        workflow_id=workflow_id,
+        revision=1,
+        is_enabled=created["enabled"],
+        was_enabled=created["enabled"],
+        clock_high_water_us=created["at_us"],
+        epoch=created["epoch"],
+        standings=tuple(Standing(o.status, o.change_seq, o.epoch) for o in operations),
+    )
+    for seq, value in enumerate(values[1:], start=2):
+        event = records.event_from_json(value)
+        if isinstance(event, WorkflowEnabled | WorkflowPaused | WorkflowDeleting):
+            workflow = evolve_workflow(workflow, event)
+        else:
+            workflow, changed = evolve(workflow, operations[event.ordinal], event, seq=seq)
+            operations[event.ordinal] = changed
+    return workflow, operations
+
+
+def _without_renewals(operation: Operation) -> Operation:
+    """Return an operation without the renewals that no event tells of: those of attempts that have not ended."""
+    return replace(operation, attempts=tuple(_unrenewed(attempt) for attempt in operation.attempts))
+
+
+def _unrenewed(attempt: Attempt) -> Attempt:
+    return attempt if attempt.has_ended else replace(attempt, renewals=0, lease_until_us=0)
