@@ -61,6 +61,7 @@ def make(settings: Settings | None, wiring: Wiring | None) -> Flask:
 def served(settings: Settings, *, keys: KeyProvider, overrides: Overrides) -> Iterator[Flask]:
     """Make everything that one serving process needs, and give all of it back at the end."""
     with built(settings, keys=keys, overrides=overrides) as wiring:
+        wiring.services.deletions.finish_all()
         wiring.housekeeping.start()
         yield make(settings, wiring)
 

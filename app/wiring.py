@@ -24,9 +24,17 @@ from app.auth.settings import AuthSettings
 from app.config import Settings
 from app.housekeeping import Housekeeping
 from continuity.errors import SealedError, UnavailableError
+from continuity.services.attempts import Attempts
 from continuity.services.audit import AuditLog
 from continuity.services.clock import Clock
+from continuity.services.clockwatch import ClockWatch
+from continuity.services.controls import Controls
+from continuity.services.deletion import Deletions
+from continuity.services.ledger import Ledger
+from continuity.services.listing import Listing
 from continuity.services.owners import Owners
+from continuity.services.sweeping import Sweeper
+from continuity.services.workflows import Workflows
 from continuity.store import schema
 from continuity.store.engine import make_engine
 from continuity.store.store import Store
@@ -44,6 +52,10 @@ from continuity.vault import (
 EVIDENCE_FORMAT: Final = 2
 """Format of a new vault; the first workflow opts it in to the next one."""
 _TIDY_S: Final = 60.0
+_MARK_S: Final = 1.0
+"""How often the vault's clock mark follows the decisions."""
+_SWEEP_S: Final = 5.0
+"""How long a filter or a count may lag behind a lease that ran out."""
 _SPARE_CONNECTIONS: Final = 4
 """Beside one a thread: housekeeping, the readiness check, and two for whoever comes between."""
 
@@ -86,6 +98,18 @@ class Overrides:
 
 
 @dataclass(frozen=True, slots=True)
+class Services:
+    """The use cases of governed operations."""
+
+    workflows: Workflows
+    attempts: Attempts
+    controls: Controls
+    listing: Listing
+    deletions: Deletions
+    watch: ClockWatch
+
+
+@dataclass(frozen=True, slots=True)
 class Wiring:
     """Everything that serves requests."""
 
@@ -95,6 +119,7 @@ class Wiring:
     vault: Vault
     audit: AuditLog
     auth: auth_services.Auth
+    services: Services
     housekeeping: Housekeeping
     secret_key: bytes = field(repr=False)
 
@@ -150,8 +175,8 @@ def _put_together(settings: Settings, store: Store, *, vault: Vault, overrides: 
     audit = AuditLog(vault)
     owners = Owners(store, vault)
     auth = auth_services.build(store, owners, audit=audit, clock=clock, url=settings.url, settings=overrides.auth)
-    housekeeping = Housekeeping()
-    housekeeping.add("auth", auth.tidy, interval_s=_TIDY_S)
+    watch = ClockWatch(clock)
+    ledger = Ledger(vault, watch, history_bytes=settings.coordinator_history_bytes)
     return Wiring(
         settings=settings,
         clock=clock,
@@ -159,9 +184,43 @@ def _put_together(settings: Settings, store: Store, *, vault: Vault, overrides: 
         vault=vault,
         audit=audit,
         auth=auth,
-        housekeeping=housekeeping,
+        services=_services(store, ledger, audit=audit, auth=auth, watch=watch),
+        housekeeping=_housekeeping(auth, Sweeper(store, ledger), watch),
         secret_key=instance.read_secret_key(settings),
     )
+
+
+def _services(
+    store: Store, ledger: Ledger, *, audit: AuditLog, auth: auth_services.Auth, watch: ClockWatch
+) -> Services:
+    attempts = Attempts(store, ledger)
+    return Services(
+        workflows=Workflows(store, ledger, attempts, audit),
+        attempts=attempts,
+        controls=Controls(store, ledger, audit),
+        listing=Listing(store, ledger),
+        deletions=Deletions(store, ledger, audit, auth.credentials.end_of_workflow),
+        watch=watch,
+    )
+
+
+def _housekeeping(auth: auth_services.Auth, sweeper: Sweeper, watch: ClockWatch) -> Housekeeping:
+    """Say what a serving process does by itself. The thread is started by whoever serves."""
+    raised_us = 0
+
+    def raise_mark() -> None:
+        nonlocal raised_us
+        # Nothing was decided since the last time: no write.
+        if watch.latest_us > raised_us:
+            latest_us = watch.latest_us
+            sweeper.raise_mark(latest_us)
+            raised_us = latest_us
+
+    housekeeping = Housekeeping()
+    housekeeping.add("clock_mark", raise_mark, interval_s=_MARK_S)
+    housekeeping.add("phases", sweeper.sweep, interval_s=_SWEEP_S)
+    housekeeping.add("auth", auth.tidy, interval_s=_TIDY_S)
+    return housekeeping
 
 
 @contextmanager
