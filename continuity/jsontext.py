@@ -146,9 +146,7 @@ def _parse(text: str) -> Any:
     try:
         return _DECODER.decode(text)
     except json.JSONDecodeError as error:
-        raise MalformedError(
-            f"The body is not JSON: it breaks at line {error.lineno}, column {error.colno}."
-        ) from None
+        raise MalformedError(f"The body is not JSON: it breaks at line {error.lineno}, column {error.colno}.") from None
     except RecursionError:
         raise MalformedError(f"The JSON is nested deeper than {limits.JSON_DEPTH} levels.") from None
 

@@ -15,7 +15,6 @@ from enum import StrEnum
 from typing import Final
 
 from continuity import limits
-from continuity.decisions import clocks
 from continuity.decisions.clocks import Reading
 from continuity.decisions.model import Attempt, Operation, VaultFacts, Workflow
 from continuity.decisions.states import Mode, Outcome, Status

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import ClassVar, Final
 
 from continuity.decisions.model import Attempt, LateReceipt, Operation, Reply, Standing, Workflow
-from continuity.decisions.states import Mode, Outcome, Status, Step, after
+from continuity.decisions.states import Mode, Outcome, Step, after
 from continuity.limits import LEASE_S, SECOND_US
 
 
@@ -162,9 +162,7 @@ def evolve_workflow(workflow: Workflow, event: WorkflowEnabled | WorkflowPaused 
     return replace(workflow, is_enabled=False, is_deleting=True)
 
 
-def evolve(
-    workflow: Workflow, operation: Operation, event: OperationEvent, *, seq: int
-) -> tuple[Workflow, Operation]:
+def evolve(workflow: Workflow, operation: Operation, event: OperationEvent, *, seq: int) -> tuple[Workflow, Operation]:
     """Return workflow and operation after an event.
 
     Args:

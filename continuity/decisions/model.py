@@ -175,9 +175,7 @@ class Operation:
     @property
     def has_undecided_success(self) -> bool:
         """Whether a proved late receipt claims success and no confirm has followed."""
-        return any(
-            late.is_proved and late.outcome is Outcome.SUCCEEDED for late in self.late[self.late_decided :]
-        )
+        return any(late.is_proved and late.outcome is Outcome.SUCCEEDED for late in self.late[self.late_decided :])
 
     def has_others_unresolved(self, attempt: Attempt) -> bool:
         """Whether an attempt other than `attempt` is unresolved."""

@@ -144,7 +144,8 @@ def decide_renewal(
             ``workflow_paused`` or ``renewal_limit_reached``. Nothing has changed.
     """
     attempt = operation.find(attempt_id)
-    if attempt is None or not proves(attempt, run_id=run_id, lease_hash=lease_hash) or not _is_current(operation, attempt):
+    is_proved = proves(attempt, run_id=run_id, lease_hash=lease_hash)
+    if attempt is None or not is_proved or not _is_current(operation, attempt):
         raise ConflictError("The lease is not that of the current attempt.", code="stale_lease")
     if not attempt.is_live(now_us):
         raise ConflictError("The lease has run out; its receipt is still taken.", code="lease_expired")

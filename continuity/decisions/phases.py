@@ -99,5 +99,8 @@ def _verdict(workflow: Workflow, following: Operation, vault: VaultFacts, now_us
         workflow_id=workflow.workflow_id, revision=workflow.revision, is_enabled=True, was_enabled=True,
         clock_high_water_us=workflow.clock_high_water_us, epoch=workflow.epoch, standings=workflow.standings,
     )  # fmt: skip
-    captured = VaultFacts(True, vault.clock_high_water_us, vault.epoch, vault.restored_us, vault.is_recovery_open)
+    captured = VaultFacts(
+        is_capture_full=True, clock_high_water_us=vault.clock_high_water_us, epoch=vault.epoch,
+        restored_us=vault.restored_us, is_recovery_open=vault.is_recovery_open,
+    )  # fmt: skip
     return decide_begin(Question(enabled, following, captured, "", now_us, Reading(now_us)))

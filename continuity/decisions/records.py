@@ -2,7 +2,8 @@
 
 Every decision writes them, so attempts and late receipts are lists of their fields in order. Enums are
 written as their values, times as integers. A renewal must not change how long a record is, as it is
-written without its bytes being counted: at most ten renewals are one hexadecimal digit. A test writes and reads every class with every field changed.
+written without its bytes being counted: at most ten renewals are one hexadecimal digit. A test writes
+and reads every class with every field changed.
 """
 
 from __future__ import annotations
@@ -148,4 +149,3 @@ def _reply_to_json(reply: Reply) -> list[Any]:
 def _reply_from_json(value: list[Any]) -> Reply:
     accepted, status, revision, reason = value
     return Reply(accepted, Status(status), revision, reason)
-
