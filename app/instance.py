@@ -11,9 +11,11 @@ Rules:
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -70,6 +72,35 @@ def read_secret_key(settings: Settings) -> bytes:
     if not _SECRET_BYTES_MIN <= len(secret) <= _SECRET_BYTES_MAX or len(set(secret)) <= 2:  # noqa: PLR2004
         raise SettingsError(f"{settings.secret_key_file}: must hold at least {_SECRET_BYTES_MIN} random bytes.")
     return secret
+
+
+def leave_note(settings: Settings, name: str, note: dict[str, int | str]) -> None:
+    """Write a small note for `atmem status`, whole or not at all. What it says is a hint: its writer may be gone.
+
+    Raises:
+        OSError: The folder cannot be written.
+    """
+    partial = settings.instance / f"{name}.{os.getpid()}.json"
+    partial.unlink(missing_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
+    with os.fdopen(os.open(partial, flags, 0o600), "w") as stream:
+        json.dump(note, stream)
+    partial.replace(settings.instance / f"{name}.json")
+
+
+def read_note(settings: Settings, name: str) -> dict[str, int | str]:
+    """Return what `leave_note` wrote, empty when there is nothing or nothing sensible."""
+    try:
+        note = json.loads((settings.instance / f"{name}.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return note if isinstance(note, dict) else {}
+
+
+def drop_note(settings: Settings, name: str) -> None:
+    """Remove a note. Its absence or a read-only folder is no reason to fail."""
+    with suppress(OSError):
+        (settings.instance / f"{name}.json").unlink()
 
 
 def _check_private(path: Path, *, wanted: str) -> None:

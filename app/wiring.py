@@ -177,6 +177,7 @@ def _put_together(settings: Settings, store: Store, *, vault: Vault, overrides: 
     auth = auth_services.build(store, owners, audit=audit, clock=clock, url=settings.url, settings=overrides.auth)
     watch = ClockWatch(clock)
     ledger = Ledger(vault, watch, history_bytes=settings.coordinator_history_bytes)
+    services = _services(store, ledger, audit=audit, auth=auth, watch=watch)
     return Wiring(
         settings=settings,
         clock=clock,
@@ -184,8 +185,8 @@ def _put_together(settings: Settings, store: Store, *, vault: Vault, overrides: 
         vault=vault,
         audit=audit,
         auth=auth,
-        services=_services(store, ledger, audit=audit, auth=auth, watch=watch),
-        housekeeping=_housekeeping(auth, Sweeper(store, ledger), watch),
+        services=services,
+        housekeeping=_housekeeping(auth, services, Sweeper(store, ledger)),
         secret_key=instance.read_secret_key(settings),
     )
 
@@ -204,21 +205,22 @@ def _services(
     )
 
 
-def _housekeeping(auth: auth_services.Auth, sweeper: Sweeper, watch: ClockWatch) -> Housekeeping:
+def _housekeeping(auth: auth_services.Auth, services: Services, sweeper: Sweeper) -> Housekeeping:
     """Say what a serving process does by itself. The thread is started by whoever serves."""
     raised_us = 0
 
     def raise_mark() -> None:
         nonlocal raised_us
+        latest_us = services.watch.latest_us
         # Nothing was decided since the last time: no write.
-        if watch.latest_us > raised_us:
-            latest_us = watch.latest_us
+        if latest_us > raised_us:
             sweeper.raise_mark(latest_us)
             raised_us = latest_us
 
     housekeeping = Housekeeping()
     housekeeping.add("clock_mark", raise_mark, interval_s=_MARK_S)
     housekeeping.add("phases", sweeper.sweep, interval_s=_SWEEP_S)
+    housekeeping.add("deletions", services.deletions.finish_all, interval_s=_TIDY_S)
     housekeeping.add("auth", auth.tidy, interval_s=_TIDY_S)
     return housekeeping
 
@@ -279,7 +281,7 @@ def initialise(settings: Settings, *, overrides: Overrides | None = None) -> Tem
     keys = key_provider(settings)
     try:
         upgrade_schema(store)
-        if _vault_row(store) is None:
+        if vault_row(store) is None:
             _create_vault(store, settings, keys)
     finally:
         store.close()
@@ -327,7 +329,8 @@ def _sqlite_problems(connection: sa.Connection) -> list[str]:
     return [f"SQLite: {row[0]}" for row in rows if row[0] != "ok"]
 
 
-def _vault_row(store: Store) -> sa.Row[Any] | None:
+def vault_row(store: Store) -> sa.Row[Any] | None:
+    """Return the vault's row, None before there is one."""
     return store.autocommit(lambda connection: connection.execute(sa.select(schema.vault)).first())
 
 
@@ -355,7 +358,7 @@ def _create_vault(store: Store, settings: Settings, keys: KeyProvider) -> None:
 
 
 def _open_vault(store: Store, settings: Settings, keys: KeyProvider) -> Vault:
-    row = _vault_row(store)
+    row = vault_row(store)
     if row is None:
         raise UnavailableError("The instance has no vault yet. Run `atmem init`.", code="not_initialised")
     return open_vault(

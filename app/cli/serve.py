@@ -28,7 +28,7 @@ _WORKERS_MAX = 64
 @click.pass_context
 def command(ctx: click.Context, *, host: str, port: int, workers: int, threads: int, as_json: bool) -> None:
     """Serve HTTP until SIGTERM or Ctrl-C, then finish within ten seconds what was begun."""
-    from app import application, logs, serving, wiring
+    from app import application, instance, logs, overview, serving, wiring
 
     wanted = dataclasses.replace(settings(), host=host, port=port, workers=workers, threads=threads)
     _check_workers(wanted)
@@ -42,10 +42,14 @@ def command(ctx: click.Context, *, host: str, port: int, workers: int, threads: 
         raise click.ClickException(f"Cannot listen at {host} port {port}: {error.strerror}.") from None
     address = serving.address_of(listener)
     logs.configure()
-    _announce(address, as_json=as_json)
-    run = serving.serve_forked if workers > 1 else serving.serve_here
     final = _with_address(wanted, host=host, address=address)
-    run(lambda: application.served(final, keys=keys, overrides=overrides), listener, final)
+    run = serving.serve_forked if workers > 1 else serving.serve_here
+    instance.leave_note(final, overview.SERVER_NOTE, {"url": final.url, "process": os.getpid()})
+    try:
+        _announce(address, as_json=as_json)
+        run(lambda: application.served(final, keys=keys, overrides=overrides), listener, final)
+    finally:
+        instance.drop_note(final, overview.SERVER_NOTE)
 
 
 def _check_workers(wanted: Settings) -> None:
