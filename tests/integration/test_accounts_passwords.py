@@ -1,0 +1,166 @@
+"""Passwords: what is hashed, what is refused, what is never hashed at all (security.md A01 to A04)."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+
+import pytest
+from argon2 import PasswordHasher, extract_parameters
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from app.auth import passwords
+from app.auth.passwords import Passwords, check_new, check_text, temporary_password
+from app.auth.settings import CHEAP_HASHING, HashingSettings
+from continuity.errors import MalformedError, UnavailableError
+
+CHEAP = Passwords(CHEAP_HASHING)
+TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=128)
+
+
+def test_the_product_hashes_with_argon2id_at_64_mib_and_three_passes():
+    parameters = extract_parameters(Passwords(HashingSettings()).hash("bright otter sails north"))
+
+    assert parameters.type.name == "ID"
+    assert (parameters.memory_cost, parameters.time_cost, parameters.parallelism) == (65_536, 3, 1)
+    assert (parameters.hash_len, parameters.salt_len) == (32, 16)
+
+
+@settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
+@given(TEXT)
+def test_exactly_what_was_typed_is_verified(password):
+    stored = CHEAP.hash(password)
+
+    assert CHEAP.verify(stored, password)
+    assert not CHEAP.verify(stored, password + "x")
+    assert not CHEAP.verify(stored, " " + password)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("Correct horse battery", "correct horse battery"),
+        ("caf\u00e9 on the corner", "cafe\u0301 on the corner"),
+        ("trailing space here ", "trailing space here"),
+        ("x" * 72 + "one ending", "x" * 72 + "two endings"),
+    ],
+)
+def test_nothing_is_folded_trimmed_or_cut(one, other):
+    assert not CHEAP.verify(CHEAP.hash(one), other)
+
+
+def test_a_damaged_hash_is_a_wrong_password():
+    assert not CHEAP.verify("$argon2id$damaged", "bright otter sails north")
+
+
+@pytest.mark.parametrize("length", [12, 64, 128])
+def test_lengths_from_12_to_128_are_taken(length):
+    check_new(("kT9 vQ2!xW7#" * 11)[:length], username="ada")
+
+
+@pytest.mark.parametrize("password", ["kT9vQ2!xW7#", "kT9 vQ2!xW7#" * 10 + "kT9 vQ2!x", "", "é" * 129])
+def test_other_lengths_are_refused(password):
+    with pytest.raises(MalformedError, match="128 characters"):
+        check_new(password, username="ada")
+
+
+@pytest.mark.parametrize("password", ["\0" * 20, "bright otter \ud800 north", "x" * 129, "x" * 5_000_000])
+def test_text_that_cannot_be_a_password_is_refused_before_hashing(password):
+    with pytest.raises(MalformedError) as refused:
+        check_text(password)
+
+    assert len(refused.value.message) < 200
+
+
+def test_length_counts_characters_and_not_bytes():
+    check_text("𝛑" * 128)
+
+
+@pytest.mark.parametrize(
+    "password",
+    [
+        "123456789012", "password1234", "PASSWORD1234", "passwordpassword", "qwertyuiop12", "iloveyou1234",
+        "aaaaaaaaaaaa", "unbelievable", "1q2w3e4r5t6y", "abcdefghijkl", "Password123!", "christmas2024",
+    ],
+)  # fmt: skip
+def test_common_and_guessable_passwords_are_refused(password):
+    with pytest.raises(MalformedError, match="easy to guess"):
+        check_new(password, username="ada")
+
+
+def test_every_common_password_long_enough_is_refused():
+    from zxcvbn.frequency_lists import FREQUENCY_LISTS  # noqa: PLC0415
+
+    long_enough = [password for password in FREQUENCY_LISTS["passwords"][:3_000] if len(password) >= passwords.SHORTEST]
+
+    assert long_enough
+    for password in long_enough:
+        with pytest.raises(MalformedError):
+            check_new(password, username="ada")
+
+
+@pytest.mark.parametrize(
+    "password", ["margaret kT9 vQ2!", "kT9 vQ2! MARGARET", "my AtMem kT9vQ2", "continuity kT9 vQ2"]
+)
+def test_the_username_and_the_products_name_are_refused(password):
+    with pytest.raises(MalformedError, match="must not contain"):
+        check_new(password, username="margaret")
+
+
+@pytest.mark.parametrize(
+    "password", ["four quiet lamps drift", "lowercase only but long", "7Gq#pZ!m2xKw", "ключ под ковриком у двери"]
+)
+def test_no_kind_of_character_is_demanded(password):
+    check_new(password, username="ada")
+
+
+def test_a_hostile_new_password_is_judged_in_bounded_time():
+    started = time.perf_counter()
+    for password in ("4@8({[</369&1!|0$57+%2" * 5, "1" * 128, "aA1!" * 32):
+        with contextlib.suppress(MalformedError):
+            check_new(password, username="ada")
+
+    assert time.perf_counter() - started < 10
+
+
+def test_a_temporary_password_holds_120_random_bits_and_no_leading_dash():
+    made = {temporary_password() for _ in range(2_000)}
+
+    assert len(made) == 2_000
+    assert all(len(password) == 20 and not password.startswith("-") for password in made)
+
+
+def test_hashes_at_the_same_time_are_bounded(monkeypatch):
+    at_once, most, lock = 0, 0, threading.Lock()
+    original = PasswordHasher.hash
+
+    def slow(self, *args, **kwargs):
+        nonlocal at_once, most
+        with lock:
+            at_once += 1
+            most = max(most, at_once)
+        time.sleep(0.01)
+        with lock:
+            at_once -= 1
+        return original(self, *args, **kwargs)
+
+    bounded = Passwords(HashingSettings(memory_kib=8, time_cost=1, slots=2))
+    monkeypatch.setattr(PasswordHasher, "hash", slow)
+    threads = [threading.Thread(target=bounded.hash, args=("bright otter sails north",)) for _ in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert most == 2
+
+
+def test_who_waits_too_long_for_a_hash_is_told_to_come_back():
+    busy = Passwords(HashingSettings(memory_kib=8, time_cost=1, slots=1, wait_s=0.01))
+
+    with busy._slot(), pytest.raises(UnavailableError) as refused:
+        busy.hash("bright otter sails north")
+
+    assert refused.value.retry_after_s > 0
