@@ -187,6 +187,9 @@ class ShredList:
                 else:
                     self._write(descriptor, partition_ix)
                     self._read(descriptor)
+                # Locked and written was the file that stood here at first: is it the one that is asked next?
+                if _signature(self.path.lstat())[:_SIZE] != self._signature[:_SIZE]:
+                    raise KeySourceError(f"{self.path} was replaced meanwhile.")
                 return self._head()
         except OSError as exc:
             raise KeySourceError(f"{self.path} cannot be written: {exc.strerror}.") from exc

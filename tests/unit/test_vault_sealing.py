@@ -122,7 +122,10 @@ class TestNegativeList:
         assert self.refuses(b"\0" + self.sealed)
 
     def test_an_absurd_length_fails_without_a_try(self):
-        assert self.refuses(b"\x01" + bytes(envelope.PLAINTEXT_BYTES_MAX + envelope.OVERHEAD_BYTES))
+        key = PartitionKey("wf_1", cipher=None, latch=Latch(), entropy=bytes)  # using it would be another error
+
+        absurd = b"\x01\0\0\0\x01" + bytes(envelope.PLAINTEXT_BYTES_MAX + envelope.OVERHEAD_BYTES)
+        assert self.refuses(absurd, key=key)
 
     @pytest.mark.parametrize("value", [None, "text", 5, bytearray(sealed), memoryview(sealed), [sealed]])
     def test_anything_but_bytes_fails(self, value):
@@ -367,6 +370,14 @@ class TestLocking:
 
         again = vault.open_partition("wf_1", stored.wrapped, key_id=1)
         assert again.open(sealed, place=PLACE) == b"x"
+
+    def test_opening_an_open_vault_again_stops_the_data_keys_of_before(self, vault, parts):
+        key, _ = vault.new_partition("wf_1")
+
+        vault.unlock(parts.keyring, canary=parts.new.canary, wrapped_index_key=parts.new.wrapped_index_key)
+
+        with pytest.raises(SealedError):
+            key.seal(b"x", place=PLACE)
 
     def test_a_vault_starts_locked_and_may_be_locked_twice(self, parts):
         vault = Vault(parts.shred_list)

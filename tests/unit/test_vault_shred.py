@@ -43,6 +43,16 @@ def numbers_in(shred_list, limit=100):
     return [number for number in range(limit) if shred_list.contains(an_index(number))]
 
 
+def started(program, path):
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    return subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(program), str(path)],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+
+
 class TestAppending:
     def test_a_new_list_is_private_and_empty(self, shred_list, path):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -104,13 +114,13 @@ class TestAppending:
         with pytest.raises(RuntimeError):
             shred_list.append(b"wf_1", recorded=shred_list.head)
 
-    def test_threads_and_processes_append_together(self, path):
-        lists = [ShredList.create(path), ShredList(path), ShredList(path)]
+    def test_threads_append_together(self, path):
+        lists = [ShredList.create(path), ShredList(path)]
         start = lists[0].head
         threads = [
             threading.Thread(
                 target=lambda one, first: [one.append(an_index(first + i), recorded=start) for i in range(10)],
-                args=(lists[number % 3], number * 10),
+                args=(lists[number % 2], number * 10),
             )
             for number in range(6)
         ]
@@ -121,6 +131,44 @@ class TestAppending:
 
         assert numbers_in(ShredList(path)) == list(range(60))
         assert {one.head for one in lists} == {ShredList(path).head}
+
+    def test_processes_append_together(self, shred_list, path):
+        program = """
+            import sys
+            from pathlib import Path
+            from continuity.vault import ShredList
+            shred_list = ShredList(Path(sys.argv[1]))
+            first = int(sys.stdin.readline())
+            for number in range(first, first + 25):
+                shred_list.append(number.to_bytes(32, "big"), recorded=shred_list.head)
+        """
+        processes = [started(program, path) for _ in range(4)]
+        for number, process in enumerate(processes):
+            process.stdin.write(b"%d\n" % (number * 25))
+        for process in processes:
+            process.communicate()
+
+        assert [process.returncode for process in processes] == [0, 0, 0, 0]
+        assert numbers_in(ShredList(path)) == list(range(100))
+
+    def test_a_line_that_went_into_a_file_that_was_moved_away_is_not_acknowledged(self, shred_list, path, monkeypatch):
+        start = append(shred_list, 1)
+
+        def replace(descriptor, content, real=files.write_all):
+            copy = path.with_name("copy")
+            copy.touch(mode=0o600)
+            copy.write_bytes(path.read_bytes())
+            copy.replace(path)
+            real(descriptor, content)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(files, "write_all", replace)
+            with pytest.raises(KeySourceError, match="replaced meanwhile"):
+                shred_list.append(an_index(2), recorded=start)
+
+        after = ShredList(path)
+        assert numbers_in(after) == [1]
+        assert after.append(an_index(2), recorded=start).length == 2
 
     def test_a_failed_write_is_not_acknowledged_and_can_be_repeated(self, shred_list, path, monkeypatch):
         append(shred_list, 1)
@@ -317,11 +365,19 @@ class TestDamage:
             shred_list.contains(an_index(1))
 
 
-def started(program, path):
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    return subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(program), str(path)], env=environment, stdout=subprocess.PIPE
-    )
+WRITE_A_PART_AND_DIE = """
+    import os, signal, sys
+    from pathlib import Path
+    from continuity.vault import ShredList, files
+
+    def write_a_part_and_die(descriptor, content):
+        os.write(descriptor, content[:PART])
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    files.write_all = write_a_part_and_die
+    shred_list = ShredList(Path(sys.argv[1]))
+    shred_list.append((2).to_bytes(32, "big"), recorded=shred_list.head)
+"""
 
 
 class TestKilledProcess:
@@ -352,20 +408,7 @@ class TestKilledProcess:
     @pytest.mark.parametrize("written", [0, 1, 65, 129, 130])
     def test_a_kill_in_the_middle_of_a_line_leaves_a_list_that_goes_on(self, shred_list, path, written):
         known = append(shred_list, 1)
-        program = f"""
-            import os, signal, sys
-            from pathlib import Path
-            from continuity.vault import ShredList, files
-
-            def write_a_part_and_die(descriptor, content):
-                os.write(descriptor, content[:{written}])
-                os.kill(os.getpid(), signal.SIGKILL)
-
-            files.write_all = write_a_part_and_die
-            shred_list = ShredList(Path(sys.argv[1]))
-            shred_list.append((2).to_bytes(32, "big"), recorded=shred_list.head)
-        """
-        with started(program, path) as process:
+        with started(WRITE_A_PART_AND_DIE.replace("PART", str(written)), path) as process:
             process.wait(30)
         assert process.returncode == -signal.SIGKILL
         assert path.stat().st_size == 84 + LINE_BYTES + written
@@ -376,3 +419,16 @@ class TestKilledProcess:
             assert one.length == (2 if written == LINE_BYTES else 1)
         assert shred_list.append(an_index(2), recorded=known).length == 2
         assert numbers_in(ShredList(path)) == [1, 2]
+
+    def test_a_second_kill_over_a_torn_line_leaves_a_list_that_goes_on(self, shred_list, path):
+        known = append(shred_list, 1)
+        append(shred_list, 2)
+        whole = path.read_bytes()
+        path.write_bytes(whole[:-LINE_BYTES] + bytes(40) + whole[-LINE_BYTES + 40 :])
+        with started(WRITE_A_PART_AND_DIE.replace("PART", "100"), path) as process:
+            process.wait(30)
+        assert process.returncode == -signal.SIGKILL
+
+        after = ShredList(path)
+        assert after.head == known
+        assert append(after, 2).length == 2
