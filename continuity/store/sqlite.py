@@ -20,7 +20,6 @@ import pathlib
 import sqlite3
 import time
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import quote
 
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 
@@ -125,7 +124,7 @@ class Dialect(SQLiteDialect_pysqlite):
             "timeout": BUSY_TIMEOUT_MS / 1000,
             "cached_statements": 256,
         }
-        return (f"file:{quote(str(path))}?mode=rw",), options
+        return (f"{path.as_uri()}?mode=rw",), options
 
     def on_connect(self) -> Callable[[DBAPIConnection], None]:
         """Give the function that sets up a new connection."""

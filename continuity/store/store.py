@@ -209,11 +209,18 @@ class Store:
             self._begin_immediate(connection)
             with connection.begin():
                 return work(connection)
-        except self._storage_errors as error:
-            # After a failed write or sync the connection's view of the file is not to be trusted.
-            if not failures.is_ours(error):
+        except BaseException as error:
+            if self._is_doubtful(connection, error):
                 self._drop_writer()
             raise
+
+    def _is_doubtful(self, connection: Connection, error: BaseException) -> bool:
+        """Say whether the writing connection must not be used again."""
+        if isinstance(error, self._storage_errors) and not failures.is_ours(error):
+            # After a failed write or sync its view of the file is not to be trusted.
+            return True
+        # Interrupted between the driver's BEGIN and SQLAlchemy's.
+        return connection.closed or bool(getattr(connection.connection.dbapi_connection, "in_transaction", False))
 
     def _open_writer(self) -> Connection:
         connection = self._engine.connect()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import threading
 import time
 from pathlib import Path
@@ -112,6 +113,23 @@ class TestSQLite:
         assert sqlite_store.read(names) == []
         sqlite_store.write(insert("south"))
         assert sqlite_store.read(names) == ["south"]
+
+    def test_a_failed_write_of_the_file_undoes_the_unit_and_service_returns(self, sqlite_store: Store, tmp_path: Path):
+        sqlite_store.write(insert("north"))
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        written_bytes = (tmp_path / "atmem.db-wal").stat().st_size
+
+        resource.setrlimit(resource.RLIMIT_FSIZE, (written_bytes + 5_000, hard))
+        try:
+            with pytest.raises(UnavailableError) as caught:
+                sqlite_store.write(insert("s" * 20_000))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+        assert caught.value.__cause__.orig.sqlite_errorname.startswith("SQLITE_IOERR")
+        assert sqlite_store.read(names) == ["north"]
+        sqlite_store.write(insert("west"))
+        assert sqlite_store.read(names) == ["north", "west"]
 
     def test_a_database_that_may_only_be_read_is_unavailable_for_writing(self, sqlite_store: Store):
         def work(connection: sa.Connection) -> None:
