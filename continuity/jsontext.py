@@ -66,15 +66,18 @@ def canonical_bytes(value: Any) -> bytes:
         bytes that came from here.
 
     Raises:
-        MalformedError: `value` holds NaN, Infinity, a non-string key, a string that is not text, or
-            something JSON has no word for.
+        MalformedError: `value` holds NaN, Infinity, an integer outside ±(2^53-1), a non-string key, a
+            string that is not text, or something JSON has no word for.
     """
     try:
-        return json.dumps(
-            _by_value(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
-        ).encode("utf-8", "strict")
+        text = json.dumps(_by_value(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+        body = text.encode("utf-8", "strict")
     except (TypeError, ValueError, RecursionError):
         raise MalformedError("The value cannot be written as JSON.") from None
+    if "\\u0000" in text:
+        # NUL, or a backslash and the same letters, which is fine.
+        check_value(value)
+    return body
 
 
 def digest(value: Any) -> bytes:
@@ -186,8 +189,15 @@ def _number_by_value(number: float) -> int | float:
 
 
 def _by_value(value: Any) -> Any:
+    if value is None or isinstance(value, str | bool):
+        return value
     if isinstance(value, float):
         return _number_by_value(value)
+    if isinstance(value, int):
+        # Beyond it an integer and the equal float would have different bytes, and the loader refuses it.
+        if not -limits.INTEGER_MAX <= value <= limits.INTEGER_MAX:
+            raise ValueError
+        return value
     if isinstance(value, Mapping):
         for key in value:
             if not isinstance(key, str):
