@@ -361,13 +361,14 @@ def _grant(begun: Begun, *, run_id: str) -> Grant:
     reply = begun.reply
     timeout_s = reply.get("timeout_seconds")
     holds = (
-        reply.get("action") in set(Mode)
+        reply.get("action") in tuple(Mode)
         and reply.get("run_id") == run_id
         and reply.get("attempt_id") == begun.attempt_id
         and isinstance(reply.get("arguments"), dict)
         and all(isinstance(reply.get(name), str) for name in ("operation_id", "tool", "lease_token"))
         and isinstance(reply.get("idempotency_key"), str | None)
         and isinstance(timeout_s, int | float)
+        and not isinstance(timeout_s, bool)
         and 0 < timeout_s <= limits.TIMEOUT_MAX_S
     )
     if not holds or timeout_s is None:

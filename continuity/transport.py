@@ -201,9 +201,9 @@ def checked_url(url: str) -> str:
             information, query or fragment; or with characters that parsers read differently.
     """
     try:
-        parts = urlsplit(url)
+        parts = urlsplit(str(url))
         host, port = parts.hostname or "", parts.port
-    except (ValueError, AttributeError, TypeError):
+    except ValueError:
         raise MalformedError("The address must be a URL.") from None
     path = parts.path.rstrip("/")
     if not _HOST.fullmatch(host) or port == 0 or not _BASE_PATH.fullmatch(path) or {".", ".."} & {*path.split("/")}:
@@ -211,7 +211,7 @@ def checked_url(url: str) -> str:
     written = f"[{host}]" if ":" in host else host
     plain = f"{parts.scheme}://{written}" + ("" if port is None else f":{port}") + path
     # Comparing with what was understood refuses user information, query, fragment, spaces and backslashes alike.
-    if url.rstrip("/").casefold() != plain.casefold():
+    if str(url).rstrip("/").casefold() != plain.casefold():
         raise MalformedError("The address must be https://host, with port and path prefix at most.")
     if parts.scheme != "https" and not (parts.scheme == "http" and _is_loopback(host)):
         raise MalformedError("The address must be https; http is for loopback addresses only.")

@@ -34,6 +34,7 @@ Answer = Callable[["Handler", Seen], None]
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
     server: StubServer
 
     def handle_any(self) -> None:
