@@ -5,21 +5,36 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from flask import Flask
 
-from app import errors, extensions, health
-from app.api import grants, session
-from app.auth import identity
+from app import errors, extensions, health, instance
+from app.api import coordinators, documentation, evidence, grants, operators, session, workers
+from app.api.paths import WorkflowConverter
+from app.auth import admission, identity
 from app.body import DEFINITION_BODY_BYTES
 from app.config import Settings, SettingsError, load_settings
 from app.headers import Edge
+from app.overview import CLOCK_NOTE
 from app.replies import StrictJSONProvider
 from app.vendored import check_vendored
 from app.wiring import KeyProvider, Overrides, SystemClock, Wiring, built
 
-BLUEPRINTS = (health.blueprint, session.blueprint, grants.blueprint)
+BLUEPRINTS = (
+    health.blueprint,
+    documentation.blueprint,
+    session.blueprint,
+    grants.blueprint,
+    coordinators.blueprint,
+    workers.blueprint,
+    operators.blueprint,
+    evidence.blueprint,
+)
 """Every blueprint; each names its whole paths, so that this list has no prefixes."""
+
+
+_CLOCK_NOTE_S = 5.0
 
 
 class Application(Flask):
@@ -51,6 +66,8 @@ def make(settings: Settings | None, wiring: Wiring | None) -> Flask:
     extensions.install(app, settings, wiring)
     errors.install(app)
     identity.install(app, lambda: extensions.wiring().auth)
+    admission.install(app)
+    app.url_map.converters["workflow"] = WorkflowConverter
     for blueprint in BLUEPRINTS:
         app.register_blueprint(blueprint)
     app.wsgi_app = Edge(app.wsgi_app, settings, SystemClock() if wiring is None else wiring.clock)  # type: ignore[method-assign]
@@ -61,9 +78,16 @@ def make(settings: Settings | None, wiring: Wiring | None) -> Flask:
 def served(settings: Settings, *, keys: KeyProvider, overrides: Overrides) -> Iterator[Flask]:
     """Make everything that one serving process needs, and give all of it back at the end."""
     with built(settings, keys=keys, overrides=overrides) as wiring:
-        wiring.services.deletions.finish_all()
+        wiring.housekeeping.add("clock_step", partial(_note_clock_step, wiring), interval_s=_CLOCK_NOTE_S)
         wiring.housekeeping.start()
         yield make(settings, wiring)
+
+
+def _note_clock_step(wiring: Wiring) -> None:
+    """Leave a note when the clock of decisions stepped forward, so that `atmem status` can tell."""
+    stepped_us = wiring.services.watch.stepped_us
+    if stepped_us is not None and instance.read_note(wiring.settings, CLOCK_NOTE).get("stepped_us") != stepped_us:
+        instance.leave_note(wiring.settings, CLOCK_NOTE, {"stepped_us": stepped_us})
 
 
 def _settings_or_exit() -> Settings:

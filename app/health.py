@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from flask import Blueprint, Response
 
+from app.auth.admission import public
 from app.extensions import wiring
 from app.replies import json_response
 from continuity.errors import ContinuityError
@@ -12,12 +13,14 @@ blueprint = Blueprint("health", __name__)
 
 
 @blueprint.get("/healthz")
+@public
 def live() -> Response:
     """Say that this process answers. Looks at nothing."""
     return json_response({"status": "ok"})
 
 
 @blueprint.get("/readyz")
+@public
 def ready() -> Response:
     """Say whether this process can serve: the database answers and the vault's key is there."""
     try:

@@ -26,8 +26,8 @@ def request_id() -> str:
 
 
 def json_bytes(value: Any) -> bytes:
-    """Write `value` as compact JSON in UTF-8; NaN and Infinity are refused."""
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+    """Write `value` as compact JSON in UTF-8, keys in order; NaN and Infinity are refused."""
+    return json.dumps(value, separators=(",", ":"), sort_keys=True, ensure_ascii=False, allow_nan=False).encode()
 
 
 def json_response(value: Mapping[str, Any], status: int = 200) -> Response:

@@ -465,6 +465,29 @@ def _attested(fields: Fields, *, happened: bool) -> tuple[str | None, Any]:
 
 
 @dataclass(frozen=True, slots=True)
+class DeleteRequest:
+    """``POST /v1/evidence/delete``: destroy a finished run.
+
+    Attributes:
+        run_id: The workflow_id.
+        confirmation: The same again, so that nothing is deleted by a slip.
+    """
+
+    run_id: str
+    confirmation: str
+
+    @classmethod
+    def from_json(cls, value: object) -> Self:
+        """Check the request; raises `MalformedError`."""
+        fields = Fields(value)
+        request = cls(run_id=fields.identifier("run_id"), confirmation=fields.identifier("confirmation"))
+        fields.finish()
+        if request.confirmation != request.run_id:
+            raise fields.fail("confirmation", "the run_id again")
+        return request
+
+
+@dataclass(frozen=True, slots=True)
 class ListRequest:
     """What a list is asked for; every filter may be left out.
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from flask import Blueprint, Response
 
+from app.auth.admission import sessions
 from app.auth.identity import auth, check_origin, presented_session, signed_in, visit
 from app.auth.requests import ChangePasswordRequest, LoginRequest, ReauthenticateRequest
 from app.auth.signin import Welcome
@@ -21,6 +22,7 @@ _SECOND_US = 1_000_000
 
 
 @blueprint.post("/api/auth/login")
+@sessions
 def login() -> Response:
     """Begin a session. Takes JSON alone, which no other site can send without asking, so it needs no token."""
     asked = LoginRequest.from_json(read_json(limit_bytes=SMALL_BODY_BYTES))
@@ -29,6 +31,7 @@ def login() -> Response:
 
 
 @blueprint.post("/api/auth/change-password")
+@sessions
 def change_password() -> Response:
     person = signed_in()
     asked = ChangePasswordRequest.from_json(read_json(limit_bytes=SMALL_BODY_BYTES))
@@ -38,6 +41,7 @@ def change_password() -> Response:
 
 
 @blueprint.post("/api/auth/reauthenticate")
+@sessions
 def reauthenticate() -> Response:
     person = signed_in()
     if person.must_change:
@@ -47,6 +51,7 @@ def reauthenticate() -> Response:
 
 
 @blueprint.post("/api/auth/logout")
+@sessions
 def logout() -> Response:
     person = signed_in()
     Fields(read_json(limit_bytes=SMALL_BODY_BYTES)).finish()

@@ -103,6 +103,11 @@ class Credentials:
         _check_may_issue(caller)
         return self._store.write(lambda connection: self._revoke(connection, caller, request=request))
 
+    def end_of_workflow(self, connection: Connection, workflow_pk: int) -> None:
+        """End the credentials of a workflow's workers, in the transaction that destroys the workflow."""
+        alive = sa.and_(credentials.c.workflow_pk == workflow_pk, credentials.c.revoked_at.is_(None))
+        connection.execute(sa.update(credentials).where(alive).values(revoked_at=self._clock.now_us()))
+
     def in_scope(self, caller: Caller) -> list[CredentialView]:
         """Return the credentials within the caller's scope, newest first, at most 1,000."""
         _check_may_issue(caller)

@@ -1,0 +1,299 @@
+"""The contract as OpenAPI 3.1, made from the url map, the marks of the views and the models beside this file.
+
+A route that `ROUTES` does not describe makes `document` fail, and so does a description without a route: the
+document is what the server does, or there is none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from flask import Blueprint, Flask, Response, current_app
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+from werkzeug.routing import Rule
+
+from app.api import answers, schemas
+from app.api.paths import WORKFLOW_ID
+from app.auth.admission import STATIC, Admission, admission_of, public
+from app.replies import JSON_TYPE, json_bytes
+from continuity import limits
+from continuity.decisions.phases import Phase
+from continuity.services.callers import CallerKind
+from continuity.wire import IDENTIFIER, LIST_PARAMETERS
+
+OPENAPI: Final = "3.1.0"
+CONTRACT_VERSION: Final = "1.0.0"
+"""Of what this document describes; the first number changes when a client could break."""
+
+blueprint = Blueprint("documentation", __name__)
+
+_MADE: Final = "atmem.openapi"
+_TITLE: Final = "AtMem Continuity"
+_ABOUT: Final = (
+    "Governed operations for agents: what may have happened is never silently done twice. In a request, null in an "
+    "optional member means absent and a member that is not named here is refused; in a reply, members may be added."
+)
+_REQUEST: Final = "#/components/schemas/"
+_LOCKED_ERRORS: Final = ("423",)
+_CONTROL: Final = ("workflow_deleted", "stale_revision", "workflow_revision_limit_reached")
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """What the url map does not say of a route.
+
+    `conflicts` are the codes of its 409; `needs_vault` routes answer 423 while the vault is locked; `statuses` are
+    errors beside those of every route of its kind.
+    """
+
+    reply: type[BaseModel] | None
+    request: type[BaseModel] | None = None
+    conflicts: tuple[str, ...] = ()
+    needs_vault: bool = False
+    statuses: tuple[str, ...] = ()
+
+
+ROUTES: Final[Mapping[str, Route]] = {
+    "health.live": Route(answers.Health),
+    "health.ready": Route(answers.Health, statuses=("503",)),
+    "documentation.openapi": Route(None),
+    "session.login": Route(answers.Welcome, schemas.LoginRequest, statuses=("401", "403")),
+    "session.change_password": Route(answers.Welcome, schemas.ChangePasswordRequest, statuses=("401", "403")),
+    "session.reauthenticate": Route(answers.Welcome, schemas.ReauthenticateRequest, statuses=("401", "403")),
+    "session.logout": Route(answers.Farewell, schemas.LogoutRequest, statuses=("401", "403")),
+    "grants.issue": Route(
+        answers.GrantReply, schemas.GrantRequest, ("request_conflict", "workflow_deleted"),
+        needs_vault=True, statuses=("404",),
+    ),
+    "grants.revoke": Route(answers.RevokeReply, schemas.RevokeRequest, needs_vault=True, statuses=("404",)),
+    "coordinators.create": Route(
+        answers.CreatedWorkflow, schemas.CreateWorkflow,
+        ("definition_conflict", "workflow_deleted", "capture_not_full", "clock_moved_backwards",
+         "coordinator_open_limit", "coordinator_history_limit"),
+        needs_vault=True,
+    ),
+    "workers.begin": Route(
+        answers.BeginReply, schemas.BeginRequest,
+        ("workflow_deleted", "clock_moved_backwards", "coordinator_history_limit"), needs_vault=True,
+    ),
+    "workers.outcome": Route(
+        answers.OutcomeReply, schemas.OutcomeRequest, ("workflow_deleted", "late_receipt_limit_reached"),
+        needs_vault=True,
+    ),
+    "workers.renew": Route(
+        answers.RenewReply, schemas.RenewRequest,
+        ("stale_lease", "lease_expired", "workflow_paused", "renewal_limit_reached", "clock_moved_backwards",
+         "workflow_deleted"),
+        needs_vault=True,
+    ),
+    "operators.index": Route(answers.WorkflowPage, needs_vault=True),
+    "operators.show": Route(answers.WorkflowHistory, conflicts=("workflow_deleted",), needs_vault=True),
+    "operators.configure": Route(
+        answers.WorkflowView, schemas.ConfigureRequest,
+        (*_CONTROL, "capture_not_full", "clock_moved_backwards"), needs_vault=True,
+    ),
+    "operators.abandon": Route(
+        answers.WorkflowView, schemas.AbandonRequest, (*_CONTROL, "operation_final", "lease_live"), needs_vault=True
+    ),
+    "operators.confirm": Route(
+        answers.WorkflowView, schemas.ConfirmRequest,
+        (*_CONTROL, "operation_final", "lease_live", "effect_may_still_land", "attempt_limit_reached"),
+        needs_vault=True,
+    ),
+    "evidence.delete": Route(
+        answers.DeleteReply, schemas.DeleteRequest, ("workflow_unfinished", "workflow_deleted"),
+        needs_vault=True, statuses=("404",),
+    ),
+}  # fmt: skip
+"""By endpoint."""
+
+ERRORS: Final[Mapping[str, str]] = {
+    "400": "The request cannot be read, or a field is not what it must be. The message names it.",
+    "401": "No credential, or one that is unknown, expired or revoked.",
+    "403": "This kind of credential, this role or this session may not do that.",
+    "404": "There is no such object within the caller's scope. Another's object answers the same.",
+    "405": "This address does not take this method.",
+    "409": "The state of things forbids it; the code says why. Nothing has happened.",
+    "411": "The request needs a Content-Length.",
+    "413": "The body is too large. It was not read.",
+    "415": "The body must be application/json, not encoded.",
+    "423": "The vault is locked: ask again after an administrator has unlocked it.",
+    "429": "Too many requests: wait as Retry-After says.",
+    "500": "Something is wrong on the server, or stored data contradict themselves. Nothing was done.",
+    "503": "Storage cannot answer: whether the request took effect is unknown, wait as Retry-After says.",
+}
+"""Every status of an error reply; all of them have the one body."""
+
+_QUERY: Final[Mapping[str, Mapping[str, Any]]] = {
+    "limit": {"type": "integer", "minimum": 1, "maximum": limits.PAGE_MAX, "default": limits.PAGE_DEFAULT},
+    "cursor": {"type": "string", "description": "`next_cursor` of the page before, of the same question."},
+    "state": {"type": "string", "enum": [phase.value for phase in Phase], "description": "Only this phase."},
+    "workspace": {"type": "string", "pattern": f"^{IDENTIFIER.pattern}$"},
+    "key": {"type": "string", "pattern": f"^{IDENTIFIER.pattern}$", "description": "Exactly this workflow_key."},
+    "q": {
+        "type": "string",
+        "maxLength": 200,
+        "description": "A workflow_id, or whole words of key and operation names; parts of words are not found.",
+    },
+}
+
+
+@blueprint.get("/openapi.json")
+@public
+def openapi() -> Response:
+    """Show this contract."""
+    made = current_app.extensions.get(_MADE)
+    if made is None:
+        made = current_app.extensions[_MADE] = json_bytes(document(current_app))
+    return Response(made, content_type=JSON_TYPE)
+
+
+def document(app: Flask) -> dict[str, Any]:
+    """Return the OpenAPI document of `app`; LookupError when a route and its description do not match."""
+    rules = list(documented(app))
+    missing = ROUTES.keys() ^ {rule.endpoint for rule in rules}
+    if missing:
+        raise LookupError(f"Routes and their descriptions differ: {', '.join(sorted(missing))}")
+    paths: dict[str, dict[str, Any]] = {}
+    for rule in rules:
+        paths.setdefault(path_of(rule), {})[method_of(rule).lower()] = _operation(app, rule)
+    return {
+        "openapi": OPENAPI,
+        "info": {
+            "title": _TITLE, "version": CONTRACT_VERSION, "description": _ABOUT,
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "servers": [{"url": "/"}],
+        "paths": paths,
+        "components": _components(),
+    }  # fmt: skip
+
+
+def documented(app: Flask) -> Iterator[Rule]:
+    """Return the rules of the JSON API in their order: all but the front-end files."""
+    return (rule for rule in app.url_map.iter_rules() if rule.endpoint != STATIC)
+
+
+def path_of(rule: Rule) -> str:
+    """Return the path of a rule as OpenAPI writes it."""
+    return re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", rule.rule)
+
+
+def method_of(rule: Rule) -> str:
+    """Return the one method that a rule takes, HEAD aside."""
+    (method,) = (rule.methods or set()) - {"HEAD", "OPTIONS"}
+    return method
+
+
+def _operation(app: Flask, rule: Rule) -> dict[str, Any]:
+    route = ROUTES[rule.endpoint]
+    admission = admission_of(app, rule.endpoint) or Admission()
+    about = (app.view_functions[rule.endpoint].__doc__ or "").strip()
+    operation: dict[str, Any] = {
+        "operationId": rule.endpoint,
+        "summary": about.partition("\n")[0] or rule.endpoint.partition(".")[2].replace("_", " ").capitalize() + ".",
+        "security": _security(rule.endpoint, admission),
+        "x-admits": sorted(admission.kinds - {CallerKind.PERSON}) + sorted(admission.roles),
+        "responses": _responses(rule, route, admission),
+    }
+    parameters = _parameters(rule)
+    if parameters:
+        operation["parameters"] = parameters
+    if route.request is not None:
+        operation["requestBody"] = {
+            "required": True,
+            "content": {"application/json": {"schema": {"$ref": _REQUEST + _name(route.request)}}},
+        }
+    return operation
+
+
+def _security(endpoint: str, admission: Admission) -> list[dict[str, list[str]]]:
+    """Say which proofs are accepted: a bearer token, or a session with its CSRF token."""
+    wanted: list[dict[str, list[str]]] = []
+    if admission.kinds:
+        wanted.append({"bearer": []})
+    if admission.roles or (endpoint.startswith("session.") and endpoint != "session.login"):
+        wanted.append({"session": [], "csrf": []})
+    return wanted
+
+
+def _parameters(rule: Rule) -> list[dict[str, Any]]:
+    parameters: list[dict[str, Any]] = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string", "pattern": f"^{WORKFLOW_ID}$"}}
+        for name in sorted(rule.arguments)
+    ]
+    if rule.endpoint == "operators.index":
+        parameters += [{"name": name, "in": "query", "schema": _QUERY[name]} for name in LIST_PARAMETERS]
+    return parameters
+
+
+def _responses(rule: Rule, route: Route, admission: Admission) -> dict[str, Any]:
+    schema = {"type": "object"} if route.reply is None else {"$ref": _REQUEST + _name(route.reply)}
+    responses: dict[str, Any] = {
+        "200": {"description": "Done.", "content": {"application/json": {"schema": schema}}},
+    }
+    for status in _statuses(rule, route, admission):
+        responses[status] = {"$ref": f"#/components/responses/{status}"}
+    if route.conflicts:
+        responses["409"] = _error(f"{ERRORS['409']} One of {', '.join(route.conflicts)}.")
+    if rule.endpoint == "health.ready":
+        # The one error that is not in the format of errors: for whoever watches, not for clients.
+        responses["503"] = {
+            "description": "Not ready.", "content": {"application/json": {"schema": schema}},
+        }  # fmt: skip
+    return responses
+
+
+def _statuses(rule: Rule, route: Route, admission: Admission) -> list[str]:
+    statuses = {"400", "405", "429", "500", *route.statuses}
+    if not admission.is_open:
+        statuses |= {"401", "403", "503"}
+    if rule.arguments:
+        statuses.add("404")
+    if route.request is not None:
+        statuses |= {"411", "413", "415", "503"}
+    if route.needs_vault:
+        statuses.update(_LOCKED_ERRORS)
+    return sorted(statuses)
+
+
+def _components() -> dict[str, Any]:
+    requests = _models(schemas.Request, (route.request for route in ROUTES.values()))
+    replies = _models(answers.Reply, (route.reply for route in ROUTES.values()), answers.Error)
+    return {
+        "schemas": dict(sorted({**requests, **replies}.items())),
+        "responses": {status: _error(about) for status, about in ERRORS.items()},
+        "securitySchemes": {
+            "bearer": {"type": "http", "scheme": "bearer", "bearerFormat": "atm_<letter>_<43 characters>_<checksum>"},
+            "session": {"type": "apiKey", "in": "cookie", "name": "atmem_session"},
+            "csrf": {"type": "apiKey", "in": "header", "name": "X-CSRF-Token"},
+        },
+    }
+
+
+def _models(base: type[BaseModel], *wanted: Any) -> dict[str, Any]:
+    """Return the schemas of the models and of all that they hold, by the names that `_name` gives them."""
+    models: dict[type[BaseModel], None] = {}
+    for item in wanted:
+        for model in [item] if isinstance(item, type) else item:
+            if model is not None:
+                models[model] = None
+    generator = answers.AbsentNotNull if base is answers.Reply else None
+    options = {} if generator is None else {"schema_generator": generator}
+    _, top = models_json_schema(
+        [(model, "validation") for model in models], ref_template=_REQUEST + "{model}", **options
+    )
+    definitions: dict[str, Any] = top["$defs"]
+    return definitions
+
+
+def _name(model: type[BaseModel]) -> str:
+    return model.__name__
+
+
+def _error(about: str) -> dict[str, Any]:
+    return {"description": about, "content": {"application/json": {"schema": {"$ref": _REQUEST + "Error"}}}}
