@@ -91,7 +91,7 @@ class Workflows:
             coordinators.require_one_operation(len(request.operations))
 
         def work(connection: Connection) -> dict[str, Any]:
-            return self._find_or_create(connection, caller, request)
+            return self.create_in(connection, caller, request)
 
         try:
             return self.store.write(work)
@@ -135,7 +135,8 @@ class Workflows:
 
     # ---- creating
 
-    def _find_or_create(self, connection: Connection, caller: Caller, request: CreateWorkflow) -> dict[str, Any]:
+    def create_in(self, connection: Connection, caller: Caller, request: CreateWorkflow) -> dict[str, Any]:
+        """Create or find a workflow inside a writing transaction; everything else as `create`."""
         row = connection.execute(statements.LOCKED_VAULT).one()
         facts = vault_facts(row)
         owner_pk = caller.owner_pk or self._namespace(connection, caller.home_workspace)

@@ -1,0 +1,329 @@
+"""What begin and outcome cost over HTTP, beside what they cannot be cheaper than.
+
+One keep-alive client on a bare socket. Every round measures, one after the other: a raw WAL FULL commit of
+a row of 200 bytes (i), an empty route (ii), the very statements of a begin and an outcome through the raw
+driver on a copy of the database (iii), and begin and outcome on each of several servers whose databases
+retain different numbers of workflows, old rows chosen at random.
+
+    python -m tests.bench.decisions --rounds 300 --sizes 100 10000 100000
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import shutil
+import socket
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from continuity.client import ContinuityClient
+from continuity.store.sqlite import choose_driver
+from continuity.wire import BeginRequest, OutcomeRequest
+from tests.bench.filling import Filled, fill, opened
+from tests.servers import RunningServer, start, stop
+
+Statement = tuple[str, Any]
+WARM_UP = 10
+
+
+class Wire:
+    """HTTP/1.1 on one socket that stays open: as little client as possible."""
+
+    def __init__(self, server: RunningServer, token: str) -> None:
+        self._socket = socket.create_connection(server.address)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        host, port = server.address
+        self._head = f"Host: {host}:{port}\r\nAuthorization: Bearer {token}\r\n"
+
+    def get(self, path: str) -> None:
+        self._exchange(f"GET {path} HTTP/1.1\r\n{self._head}\r\n".encode())
+
+    def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        content = json.dumps(body).encode()
+        head = f"POST {path} HTTP/1.1\r\n{self._head}Content-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
+        reply: dict[str, Any] = json.loads(self._exchange(head.encode() + content))
+        return reply
+
+    def _exchange(self, request: bytes) -> bytes:
+        self._socket.sendall(request)
+        received = b""
+        while b"\r\n\r\n" not in received:
+            received += self._socket.recv(65536)
+        head, _, body = received.partition(b"\r\n\r\n")
+        if not head.startswith(b"HTTP/1.1 200"):
+            raise RuntimeError(f"the server answered {head.splitlines()[0]!r}: {body!r}")
+        length = next(
+            int(line.split(b":")[1]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length")
+        )
+        while len(body) < length:
+            body += self._socket.recv(65536)
+        return body
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+@dataclass
+class Timings:
+    """Milliseconds by what was measured."""
+
+    values: dict[str, list[float]] = field(default_factory=dict)
+
+    def measure(self, name: str, work: Callable[[], Any]) -> Any:
+        begun = time.perf_counter()
+        result = work()
+        self.values.setdefault(name, []).append((time.perf_counter() - begun) * 1e3)
+        return result
+
+    def p50(self, name: str) -> float:
+        return statistics.median(self.values[name])
+
+    def p95(self, name: str) -> float:
+        return statistics.quantiles(self.values[name], n=20)[-1]
+
+
+class RawCommit:
+    """One row of 200 bytes and one commit, in a database of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self._connection = connect(folder / "raw.db")
+        self._connection.execute("CREATE TABLE rows (id INTEGER PRIMARY KEY, value BLOB)")
+
+    def __call__(self) -> None:
+        self._connection.execute("BEGIN IMMEDIATE")
+        self._connection.execute("INSERT INTO rows (value) VALUES (?)", (os.urandom(200),))
+        self._connection.execute("COMMIT")
+
+
+def connect(path: Path) -> Any:
+    """Open a database with the product's driver and durability and nothing else."""
+    connection = choose_driver()[0].connect(str(path), isolation_level=None, check_same_thread=False)
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("PRAGMA synchronous=FULL")
+    return connection
+
+
+class Replayer:
+    """Runs the statements of a decision through the raw driver, on a twin of the database they came from.
+
+    The decision itself is made by the services on one copy of the instance, unmeasured; its statements with
+    their values are then run, measured, on another copy that is in the same state.
+    """
+
+    def __init__(self, filled: Filled, folder: Path, choose: random.Random) -> None:
+        self._filled = filled
+        self._folder = folder
+        self._closing = contextlib.ExitStack()
+        self._pool = Pool(filled, choose, self._renew)
+        self._statements: list[Statement] = []
+
+    def take(self) -> str:
+        return self._pool.take(1)[0]
+
+    def _renew(self) -> None:
+        self.close()
+        recorded = self._filled.instance.copy_to(self._folder / "recorded")
+        shutil.copytree(recorded.folder, self._folder / "twin")
+        self._twin = connect(self._folder / "twin" / "continuity.db")
+        self._built = self._closing.enter_context(opened(recorded))
+        self._closing.callback(shutil.rmtree, self._folder)
+        self._closing.callback(self._twin.close)
+        sa.event.listen(self._built.store.engine, "before_cursor_execute", self._keep)
+
+    def _keep(self, _connection: Any, _cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
+        self._statements.append((statement, parameters))
+
+    def begin(self, workflow_id: str, attempt_id: str) -> tuple[dict[str, Any], list[Statement]]:
+        """Decide a begin unmeasured; return its reply and its statements."""
+        request = BeginRequest("publish", "run_bench", attempt_id)
+        return self._record(lambda caller: self._built.services.attempts.begin(caller, workflow_id, request))
+
+    def outcome(self, workflow_id: str, body: dict[str, Any]) -> tuple[dict[str, Any], list[Statement]]:
+        """Decide an outcome unmeasured; return its reply and its statements."""
+        request = OutcomeRequest.from_json(body)
+        return self._record(lambda caller: self._built.services.attempts.outcome(caller, workflow_id, request))
+
+    def _record(self, decide: Callable[[Any], dict[str, Any]]) -> tuple[dict[str, Any], list[Statement]]:
+        self._statements = []
+        caller = self._built.auth.principals.bearer(f"Bearer {self._filled.token}", request_id="req_bench")
+        reply = decide(caller)
+        return reply, [item for item in self._statements if not item[0].startswith(("PRAGMA", "BEGIN"))]
+
+    def run(self, statements: Sequence[Statement]) -> None:
+        """Run recorded statements on the twin: the first by itself, the others in one transaction."""
+        first, *others = statements
+        self._twin.execute(*first).fetchall()
+        self._twin.execute("BEGIN IMMEDIATE")
+        for statement, parameters in others:
+            self._twin.execute(statement, parameters).fetchall()
+        self._twin.execute("COMMIT")
+
+    def close(self) -> None:
+        self._closing.close()
+
+
+def receipt_of(grant: dict[str, Any]) -> dict[str, Any]:
+    """Return the body of the outcome that completes a grant."""
+    receipt = {
+        "outcome": "confirmed_succeeded", "operation_id": grant["operation_id"], "effect_id": "file",
+        "result": {"sha256": "0" * 64, "bytes": 200},
+    }  # fmt: skip
+    return {
+        "name": "publish", "run_id": grant["run_id"], "attempt_id": grant["attempt_id"],
+        "lease_token": grant["lease_token"], "receipt": receipt,
+    }  # fmt: skip
+
+
+def main() -> None:
+    options = _options()
+    with tempfile.TemporaryDirectory(prefix="atmem-bench-", dir=options.folder) as made:
+        folder = Path(made)
+        timings, counts = _measure(folder, options)
+    _print(timings, options.sizes, counts)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="begin and outcome over HTTP beside their baselines")
+    parser.add_argument("--rounds", type=int, default=300, help="measured rounds, after ten unmeasured ones")
+    parser.add_argument(
+        "--sizes", type=int, nargs="+", default=[100, 10_000], help="workflows retained, one server each"
+    )
+    parser.add_argument("--folder", type=Path, default=None, help="where the databases are made: a real disk")
+    parser.add_argument("--seed", type=int, default=1, help="which old rows are chosen")
+    return parser.parse_args()
+
+
+def _measure(folder: Path, options: argparse.Namespace) -> tuple[Timings, dict[str, int]]:
+    sizes = sorted(options.sizes)
+    choose = random.Random(options.seed)
+    seats = {size: Seat(folder / str(size), size, choose) for size in sizes}
+    with contextlib.ExitStack() as closing:
+        for seat in seats.values():
+            closing.callback(seat.close)
+        replayer = Replayer(seats[sizes[0]].filled, folder / "replayed", choose)
+        closing.callback(replayer.close)
+        bench = Round(seats, replayer, RawCommit(folder))
+        for number in range(-WARM_UP, options.rounds):
+            if number == 0:
+                bench.timings = Timings()
+            bench.run()
+    return bench.timings, bench.statement_counts
+
+
+class Pool:
+    """Workflows that nobody has begun yet, in random order; a fresh copy of the instance when they are used up."""
+
+    def __init__(self, filled: Filled, choose: random.Random, renew: Callable[[], None]) -> None:
+        self._filled = filled
+        self._choose = choose
+        self._renew = renew
+        self._left: list[str] = []
+
+    def take(self, count: int) -> list[str]:
+        if len(self._left) < count:
+            self._renew()
+            self._left = self._choose.sample(self._filled.workflow_ids, len(self._filled.workflow_ids))
+        return [self._left.pop() for _ in range(count)]
+
+
+class Seat:
+    """A server whose database retains a number of workflows, and connections to it."""
+
+    def __init__(self, folder: Path, size: int, choose: random.Random) -> None:
+        self.filled = fill(folder / "instance", size)
+        self._folder = folder
+        self._copies = 0
+        self._pool = Pool(self.filled, choose, self._renew)
+        self._server: RunningServer | None = None
+
+    def take(self, count: int) -> list[str]:
+        return self._pool.take(count)
+
+    def _renew(self) -> None:
+        self.close()
+        self._copies += 1
+        self._server = start(self.filled.instance.copy_to(self._folder / f"copy-{self._copies}"))
+        self.wire = Wire(self._server, self.filled.token)
+        self.client = ContinuityClient(self._server.url, self.filled.token)
+        for _ in range(WARM_UP):
+            self.wire.get("/healthz")
+            self.client.get_workflow(self.filled.workflow_ids[0])
+
+    def close(self) -> None:
+        if self._server is None:
+            return
+        self.wire.close()
+        self.client.close()
+        stop(self._server)
+        shutil.rmtree(self._folder / f"copy-{self._copies}")
+
+
+@dataclass
+class Round:
+    """One round of everything, interleaved."""
+
+    seats: dict[int, Seat]
+    replayer: Replayer
+    raw_commit: RawCommit
+    timings: Timings = field(default_factory=Timings)
+    statement_counts: dict[str, int] = field(default_factory=dict)
+
+    def run(self) -> None:
+        smallest = self.seats[min(self.seats)]
+        taken = {size: seat.take(2 if seat is smallest else 1) for size, seat in self.seats.items()}
+        self.timings.measure("raw commit", self.raw_commit)
+        self.timings.measure("empty route", lambda: smallest.wire.get("/healthz"))
+        self._statements()
+        for size, seat in self.seats.items():
+            self._decide(size, seat, taken[size][0])
+        spare = taken[min(self.seats)][1]
+        self.timings.measure(
+            "begin by SDK",
+            lambda: smallest.client.begin(spare, "publish", run_id="run_bench", attempt_id="at_bench"),
+        )
+
+    def _decide(self, size: int, seat: Seat, workflow_id: str) -> None:
+        path = f"/v1/continuity/{workflow_id}"
+        body = {"name": "publish", "run_id": "run_bench", "attempt_id": "at_bench"}
+        grant = self.timings.measure(f"begin {size}", lambda: seat.wire.post(f"{path}/begin", body))
+        outcome = receipt_of(grant)
+        self.timings.measure(f"outcome {size}", lambda: seat.wire.post(f"{path}/outcome", outcome))
+
+    def _statements(self) -> None:
+        workflow_id = self.replayer.take()
+        grant, begin = self.replayer.begin(workflow_id, "at_bench")
+        self.timings.measure("begin statements", lambda: self.replayer.run(begin))
+        _, outcome = self.replayer.outcome(workflow_id, receipt_of(grant))
+        self.timings.measure("outcome statements", lambda: self.replayer.run(outcome))
+        self.statement_counts = {"begin": len(begin), "outcome": len(outcome)}
+
+
+def _print(timings: Timings, sizes: Sequence[int], counts: dict[str, int]) -> None:
+    print(f"{'milliseconds':24} {'p50':>8} {'p95':>8}")
+    for name in timings.values:
+        print(f"{name:24} {timings.p50(name):8.3f} {timings.p95(name):8.3f}")
+    print(f"statements: begin {counts['begin']}, outcome {counts['outcome']} (without BEGIN and COMMIT)")
+    smallest, largest = min(sizes), max(sizes)
+    for verb in ("begin", "outcome"):
+        p50 = timings.p50(f"{verb} {smallest}")
+        floor = timings.p50("empty route") + timings.p50(f"{verb} statements")
+        print(f"{verb} / (empty route + raw statements) = {p50 / floor:.2f}")
+        print(f"{verb} / raw commit = {p50 / timings.p50('raw commit'):.2f}")
+        print(f"{verb} at {largest} / at {smallest} = {timings.p50(f'{verb} {largest}') / p50:.2f}")
+    share = timings.p50("begin by SDK") - timings.p50(f"begin {smallest}")
+    print(f"the SDK's own share of a begin: {share:.3f} ms")
+
+
+if __name__ == "__main__":
+    main()
