@@ -25,7 +25,8 @@ DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 8768
 DEFAULT_THREADS: Final = 16
 LOOPBACK_HOSTS: Final = ("127.0.0.1", "localhost", "[::1]")
-_DATABASE_SCHEMES: Final = ("sqlite:///", "postgresql://", "postgresql+psycopg://")
+_SQLITE: Final = "sqlite:///"
+_DATABASE_SCHEMES: Final = (_SQLITE, "postgresql://", "postgresql+psycopg://")
 _HOST_NAME: Final = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([a-z0-9.-]*[a-z0-9])?|\[[0-9a-f:.]+\]")
 _RATE_DEFAULT: Final = 1_000
 _HISTORY_BYTES_MAX: Final = 2**40
@@ -189,6 +190,8 @@ def _database_url(environ: Mapping[str, str], folder: Path) -> str:
         return f"sqlite:///{folder / 'continuity.db'}"
     if not value.startswith(_DATABASE_SCHEMES):
         raise SettingsError("ATMEM_DATABASE_URL: must begin with sqlite:/// or postgresql://.")
+    if value.startswith(_SQLITE) and not Path(value.removeprefix(_SQLITE)).is_absolute():
+        raise SettingsError("ATMEM_DATABASE_URL: the file of sqlite:/// must be an absolute path.")
     return value
 
 

@@ -98,10 +98,15 @@ def access(time_us: int, fields: Mapping[str, Any]) -> None:
         stream.flush()
 
 
+def configure_access(stream: TextIO | None) -> None:
+    """Send the line of each request to `stream`, or nowhere."""
+    _AccessLog.stream = stream
+
+
 def configure(stream: TextIO | None = None) -> None:
     """Send every log of this process to `stream` (default standard error) as JSON lines."""
     target = stream or sys.stderr
-    _AccessLog.stream = target
+    configure_access(target)
     handler = logging.StreamHandler(target)
     handler.setFormatter(JSONFormatter())
     root = logging.getLogger()

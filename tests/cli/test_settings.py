@@ -1,0 +1,97 @@
+"""Settings from the environment: what is meant, and what stops the start."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from app.config import SettingsError, load_settings
+
+
+def test_without_any_variable_the_instance_stands_in_the_current_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    settings = load_settings({})
+
+    assert settings.instance == tmp_path / "instance"
+    assert settings.database_url == f"sqlite:///{tmp_path}/instance/continuity.db"
+    assert settings.vault_key_file == tmp_path / "instance" / "vault.key"
+    assert settings.shred_list == tmp_path / "instance" / "shred.list"
+    assert settings.url == "http://127.0.0.1:8768"
+    assert settings.trusted_hosts == {"127.0.0.1", "localhost", "[::1]"}
+    assert settings.trusted_proxies == ()
+
+
+def test_the_host_of_the_public_address_is_trusted():
+    settings = load_settings(
+        {"ATMEM_URL": "https://Atmem.Example:8443/", "ATMEM_TRUSTED_HOSTS": "a.example, [fe80::1]"}
+    )
+
+    assert settings.url == "https://Atmem.Example:8443"
+    assert {"atmem.example", "a.example", "[fe80::1]"} < settings.trusted_hosts
+
+
+def test_the_shred_list_lies_beside_the_key_wherever_that_is():
+    assert load_settings({"ATMEM_VAULT_KEY_FILE": "/keys/vault.key"}).shred_list == Path("/keys/shred.list")
+
+
+def test_a_key_in_a_variable_is_named_and_not_kept():
+    settings = load_settings({"ATMEM_VAULT_KEY": "c2VjcmV0", "ATMEM_SHRED_LIST": "/keys/shred.list"})
+
+    assert settings.vault_key_variable == "ATMEM_VAULT_KEY"
+    assert "c2VjcmV0" not in repr(settings)
+
+
+def test_the_database_password_is_not_shown():
+    assert "hunter2" not in repr(load_settings({"ATMEM_DATABASE_URL": "postgresql://atmem:hunter2@db/atmem"}))
+
+
+WRONG = {
+    "ATMEM_INSTANCE": ["a\nb", " a"],
+    "ATMEM_DATABASE_URL": ["mysql://x/y", "sqlite://", "sqlite:///:memory:", "sqlite:///here.db", "continuity.db", "postgresql:x"],
+    "ATMEM_URL": [
+        "127.0.0.1:8768", "ftp://x", "http://", "http://a@b", "http://a/b", "http://a?b", "http://a#b", "http://a:0x",
+        "http://a:99999",
+    ],
+    "ATMEM_VAULT_KEY_FILE": ["relative.key"],
+    "ATMEM_SHRED_LIST": ["relative.list"],
+    "ATMEM_TRUSTED_HOSTS": ["*", "a b", "http://a", "a:80", "-a", "*.example"],
+    "ATMEM_TRUSTED_PROXIES": ["proxy.example", "10.0.0.1/8", "*", "10.0.0.1,"],
+    "ATMEM_COORDINATOR_HISTORY_BYTES": ["0", "-1", "1e9", "64MiB", "69631", "٩٩٩٩٩٩", "9" * 30],
+    "ATMEM_REQUESTS_PER_SECOND": ["0", "no", "1.5"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in WRONG.items() for value in values])
+def test_a_wrong_value_is_refused_in_one_line_that_names_the_variable(name, value):
+    with pytest.raises(SettingsError) as refused:
+        load_settings({name: value})
+
+    message = str(refused.value)
+    assert message.startswith(f"{name}: ")
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_refusal_does_not_repeat_the_value(name):
+    with pytest.raises(SettingsError) as refused:
+        load_settings({name: "hunter2 hunter2\n"})
+
+    assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("environ", "named"),
+    [
+        ({"ATMEM_VAULT_KEY": "x", "ATMEM_VAULT_KEY_FILE": "/k", "ATMEM_SHRED_LIST": "/s"}, "ATMEM_VAULT_KEY_FILE"),
+        ({"ATMEM_VAULT_KEY": "x"}, "ATMEM_SHRED_LIST"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(environ, named):
+    with pytest.raises(SettingsError, match=f"^{named}: "):
+        load_settings(environ)
+
+
+def test_an_empty_variable_is_one_that_is_not_set():
+    assert load_settings({"ATMEM_URL": "", "ATMEM_DATABASE_URL": ""}) == load_settings({})
