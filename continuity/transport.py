@@ -27,7 +27,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from http.cookiejar import DefaultCookiePolicy
 from types import TracebackType
 from typing import Any, Final, NoReturn, Self
@@ -54,14 +54,15 @@ REPLY_BYTES: Final = 2 * 1024 * 1024
 VIEW_BYTES: Final = 64 * 1024 * 1024
 """Room for the view of a workflow with 200 operations and their late receipts."""
 
+_PROOFS: Final = ("Authorization", "Cookie", "X-CSRF-Token")
 _READ_BYTES: Final = 64 * 1024
 _TOKEN: Final = re.compile(r"[\x21-\x7e]{1,4096}")
 _HOST: Final = re.compile(r"[A-Za-z0-9._:-]{1,253}")
 _BASE_PATH: Final = re.compile(r"(?:/[A-Za-z0-9._~-]+)*")
 
 
-class Transport:
-    """A keep-alive connection to one server with one bearer token. Threads may share it.
+class Connection:
+    """A keep-alive connection to one server, as nobody: who asks is for a subclass to say. Threads may share it.
 
     Attributes:
         url: The address without a trailing slash.
@@ -70,18 +71,16 @@ class Transport:
     def __init__(
         self,
         url: str,
-        token: str,
         *,
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
         reply_timeout_s: float = REPLY_TIMEOUT_S,
         ca_file: str | os.PathLike[str] | None = None,
         adapter: Adapter | None = None,
     ) -> None:
-        """Check address and token; nothing is sent yet.
+        """Check the address; nothing is sent yet.
 
         Args:
             url: ``https://host[:port][/prefix]``; ``http://`` for a loopback address only.
-            token: Bearer token, visible ASCII.
             connect_timeout_s: Seconds to connect, and again to send the request.
             reply_timeout_s: Seconds from the request's end to the last byte of the reply.
             ca_file: Authorities to trust instead of the built-in ones. Verification cannot be turned off.
@@ -89,12 +88,9 @@ class Transport:
                 this process.
 
         Raises:
-            MalformedError: The address or the token is not what it must be.
+            MalformedError: The address is not what it must be.
         """
         self.url = checked_url(url)
-        if not _TOKEN.fullmatch(token or ""):
-            raise MalformedError("The token must be 1 to 4096 visible ASCII characters.")
-        self._authorization = f"Bearer {token}"
         self._connect_timeout_s = connect_timeout_s
         self._reply_timeout_s = reply_timeout_s
         self._ca_file = None if ca_file is None else os.fspath(ca_file)
@@ -104,10 +100,10 @@ class Transport:
         self._process = 0
 
     def __repr__(self) -> str:
-        return f"Transport({self.url!r})"
+        return f"{type(self).__name__}({self.url!r})"
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("A Transport holds a token and cannot be pickled.")
+        raise TypeError(f"A {type(self).__name__} holds a token and cannot be pickled.")
 
     def __enter__(self) -> Self:
         """Return itself; leaving the block closes its connections."""
@@ -165,19 +161,27 @@ class Transport:
         ) as error:  # fmt: skip
             _forget_token(error)
             raise TransportError(f"{method} {path.partition('?')[0]}: {type(error).__name__}.") from error
+        self._heard(headers)
         return read_reply(status, headers, reply)
+
+    def _proof(self) -> dict[str, str]:
+        """Return the headers that say who asks."""
+        return {}
+
+    def _heard(self, headers: Mapping[str, str]) -> None:
+        """Look at the headers of a reply."""
 
     def _exchange(
         self, method: str, path: str, data: bytes | None, *, timeout: tuple[float, float], most_bytes: int
     ) -> tuple[int, Mapping[str, str], bytes]:
-        headers = {"Authorization": self._authorization, "Accept": "application/json", "Accept-Encoding": "identity"}
+        headers = {**self._proof(), "Accept": "application/json", "Accept-Encoding": "identity"}
         if data is not None:
             headers["Content-Type"] = "application/json"
         response = self._connection().request(
             method, self.url + path, data=data, headers=headers, timeout=timeout, allow_redirects=False, stream=True
         )
-        # The request holds the token; whoever keeps the response must not keep that.
-        response.request.headers.pop("Authorization", None)
+        # The request holds the proof of who asks; whoever keeps the response must not keep that.
+        _forget_proof(response.request.headers)
         try:
             return response.status_code, response.headers, _read_bounded(response, most_bytes)
         finally:
@@ -191,6 +195,43 @@ class Transport:
                 self._session = _new_session(self._ca_file, self._adapter)
                 self._process = os.getpid()
             return self._session
+
+
+class Transport(Connection):
+    """A connection with one bearer token."""
+
+    def __init__(
+        self,
+        url: str,
+        token: str,
+        *,
+        connect_timeout_s: float = CONNECT_TIMEOUT_S,
+        reply_timeout_s: float = REPLY_TIMEOUT_S,
+        ca_file: str | os.PathLike[str] | None = None,
+        adapter: Adapter | None = None,
+    ) -> None:
+        """Check address and token; nothing is sent yet.
+
+        Args:
+            url: As for `Connection`.
+            token: Bearer token, visible ASCII.
+            connect_timeout_s: As for `Connection`.
+            reply_timeout_s: As for `Connection`.
+            ca_file: As for `Connection`.
+            adapter: As for `Connection`.
+
+        Raises:
+            MalformedError: The address or the token is not what it must be.
+        """
+        super().__init__(
+            url, connect_timeout_s=connect_timeout_s, reply_timeout_s=reply_timeout_s, ca_file=ca_file, adapter=adapter
+        )
+        if not _TOKEN.fullmatch(token or ""):
+            raise MalformedError("The token must be 1 to 4096 visible ASCII characters.")
+        self._authorization = f"Bearer {token}"
+
+    def _proof(self) -> dict[str, str]:
+        return {"Authorization": self._authorization}
 
 
 def checked_url(url: str) -> str:
@@ -256,7 +297,12 @@ def _forget_token(error: BaseException) -> None:
     request = getattr(error, "request", None)
     headers = getattr(request, "headers", None)
     if headers is not None:
-        headers.pop("Authorization", None)
+        _forget_proof(headers)
+
+
+def _forget_proof(headers: MutableMapping[str, str]) -> None:
+    for name in _PROOFS:
+        headers.pop(name, None)
 
 
 def _read_bounded(response: requests.Response, most_bytes: int) -> bytes:
