@@ -7,6 +7,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -24,12 +25,18 @@ ROOT = migrating.MIGRATIONS.parent
 METADATA = [continuity_metadata, auth_metadata]
 
 REVISION = '''"""A step of the tests."""
-import os
+import os, pathlib, time
 import sqlalchemy as sa
 from alembic import op
 
 revision = {revision!r}
 down_revision = {down_revision!r}
+
+
+def meet(folder):
+    pathlib.Path(folder, "inside").touch()
+    while not pathlib.Path(folder, "leave").exists():
+        time.sleep(0.01)
 
 
 def upgrade():
@@ -69,6 +76,13 @@ def steps(tmp_path: Path):
 def tables(engine: sa.Engine) -> set[str]:
     with engine.connect() as connection:
         return set(sa.inspect(connection).get_table_names())
+
+
+def wait_for(path: Path) -> None:
+    give_up = time.monotonic() + 20
+    while not path.exists():
+        assert time.monotonic() < give_up, path
+        time.sleep(0.01)
 
 
 def downgrade(engine: sa.Engine) -> None:
@@ -223,15 +237,24 @@ class TestSteps:
         assert migrating.upgrade(engine, config) == ["0002"]
         assert tables(engine) == {"alembic_version", "continuity_step_0001", "continuity_step_0002"}
 
-    def test_processes_that_migrate_at_once_do_each_step_once(self, engine: sa.Engine, empty_database: str):
-        processes = [run_upgrade(empty_database) for _ in range(3)]
-        outputs = [process.communicate(timeout=60) for process in processes]
+    def test_a_process_waits_for_the_step_of_another_and_does_not_repeat_it(
+        self, engine: sa.Engine, empty_database: str, steps, tmp_path: Path
+    ):
+        inside, leave = tmp_path / "inside", tmp_path / "leave"
+        steps("0001", then=f"meet({str(tmp_path)!r})")
+        steps("0002")
+        first = run_upgrade(empty_database, tmp_path / "migrations")
+        wait_for(inside)
 
-        assert [process.returncode for process in processes] == [0, 0, 0], outputs
+        second = run_upgrade(empty_database, tmp_path / "migrations")
+        time.sleep(1)
+        leave.touch()
+        outputs = [process.communicate(timeout=60) for process in (first, second)]
+
+        assert [first.returncode, second.returncode] == [0, 0], outputs
         done = [step for output, _ in outputs for step in output.strip().split(",") if step]
-        assert sorted(done) == sorted(set(done))
-        assert migrating.current(engine) == migrating.head()
-        migrating.check(engine)
+        assert sorted(done) == ["0001", "0002"]
+        assert migrating.current(engine) == "0002"
 
 
 class TestCopyBeforeTheFirstStep:
