@@ -13,7 +13,7 @@ path, which `Folder.is_in_place` compares with the directory that was opened.
 """
 
 # pathlib cannot look a name up in an open directory.
-# ruff: noqa: PTH104, PTH116, PTH118, PTH206, PTH208
+# ruff: noqa: PTH100, PTH104, PTH116, PTH118, PTH206, PTH208
 
 from __future__ import annotations
 
@@ -54,20 +54,23 @@ class Folder:
     """A directory held open. Close it, or use it in a ``with`` block.
 
     Attributes:
-        path: Its absolute path without symbolic links, as it was when it was opened.
+        path: Its absolute path, in which nothing is a symbolic link.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, hold_open: bool = CAN_HOLD_OPEN) -> None:
         """Open an existing directory.
 
         Args:
-            path: The directory; symbolic links in it are resolved once, here.
+            path: Its absolute path as `os.path.realpath` gave it when it was reviewed. It is not
+                resolved again: a link that has been put into it since then is not followed.
             hold_open: False to work by path, as where nothing else can be done.
 
         Raises:
-            OSError: Not there, not a directory, not readable, or changed while it was being opened.
+            OSError: Not there, not a directory, not readable, or with a symbolic link in its path.
         """
-        self.path = os.path.realpath(path, strict=True)
+        self.path = os.path.abspath(path)
+        if not hold_open and os.path.realpath(self.path, strict=True) != self.path:
+            raise NotADirectoryError("The output's path holds a symbolic link.")
         self._fd = _open_directory(self.path) if hold_open else None
         found = os.stat(self.path, follow_symlinks=False) if self._fd is None else os.fstat(self._fd)
         if not stat.S_ISDIR(found.st_mode):
