@@ -95,7 +95,7 @@ def downgrade(engine: sa.Engine) -> None:
 def run_upgrade(url: str, folder: Path | None = None, **environment: str) -> subprocess.Popen[str]:
     program = (
         "import sys, pathlib; from app import migrating; from continuity.store.engine import make_engine;"
-        "config = migrating.configuration(pathlib.Path(sys.argv[2]));"
+        "config = migrating.configuration(pathlib.Path(sys.argv[2])); print('started', flush=True);"
         "print(','.join(migrating.upgrade(make_engine(sys.argv[1], pool_size=1), config)))"
     )
     return subprocess.Popen(
@@ -247,13 +247,15 @@ class TestSteps:
         wait_for(inside)
 
         second = run_upgrade(empty_database, tmp_path / "migrations")
-        time.sleep(1)
+        assert second.stdout.readline() == "started\n"
+        time.sleep(0.5)
+        assert second.poll() is None
         leave.touch()
         outputs = [process.communicate(timeout=60) for process in (first, second)]
 
         assert [first.returncode, second.returncode] == [0, 0], outputs
-        done = [step for output, _ in outputs for step in output.strip().split(",") if step]
-        assert sorted(done) == ["0001", "0002"]
+        done = [step for output, _ in outputs for step in output.splitlines()[-1].split(",")]
+        assert sorted(step for step in done if step.isdigit()) == ["0001", "0002"]
         assert migrating.current(engine) == "0002"
 
 
