@@ -21,8 +21,10 @@ NOUNS: Final[dict[str, str]] = {
     "init": "Make an instance: folder, keys, database, first administrator.",
     "serve": "Serve HTTP.",
     "status": "Show where the instance stands and what needs a person.",
+    "continuity": "Credentials, and the work that they are for.",
     "users": "Make and change accounts, on the host.",
     "db": "Bring the database to this version's form, or check it.",
+    "openapi": "Print the HTTP contract.",
 }
 """Module in this package and its one-line help; the module calls its command ``command``."""
 

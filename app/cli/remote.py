@@ -1,0 +1,151 @@
+"""How a command reaches a server: with a credential from the environment, or as a person who signs in.
+
+A password is prompted for without echo or read from a file; it is never an argument, and neither is a token. A
+session begins with the command and ends with it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any, Final
+
+import click
+
+from app.config import DEFAULT_HOST, DEFAULT_PORT
+from continuity.errors import ContinuityError, TransportError
+from continuity.transport import Connection, Transport
+
+ADMINISTRATOR: Final = "administrator"
+TOKEN_VARIABLE: Final = "ATMEM_EVIDENCE_TOKEN"  # noqa: S105 - the name of a variable
+_PASSWORD_BYTES: Final = 1_024
+_COOKIE: Final = re.compile(r"((?:__Host-)?atmem_session)=([A-Za-z0-9_-]{43})(?:;|\Z)")
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """Where and as whom: what the options of a command say. `username` None: the credential, when there is one."""
+
+    url: str
+    username: str | None
+    password_file: Any
+    token_variable: str | None = None
+
+
+class PersonConnection(Connection):
+    """A connection of somebody who has signed in."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self._cookie = ""
+        self._csrf_token = ""
+
+    def sign_in(self, username: str, password: str) -> Mapping[str, Any]:
+        """Begin a session; return the account."""
+        reply = self.call("POST", "/api/auth/login", {"username": username, "password": password})
+        csrf_token, account = reply.get("csrf_token"), reply.get("account")
+        if not isinstance(csrf_token, str) or not isinstance(account, dict) or not self._cookie:
+            raise TransportError("The server's reply to signing in is not that of its contract.")
+        self._csrf_token = csrf_token
+        return account
+
+    def sign_out(self) -> None:
+        self.call("POST", "/api/auth/logout", {})
+
+    def _proof(self) -> dict[str, str]:
+        return {"Cookie": self._cookie, "X-CSRF-Token": self._csrf_token} if self._cookie else {}
+
+    def _heard(self, headers: Mapping[str, str]) -> None:
+        found = _COOKIE.match(headers.get("Set-Cookie", ""))
+        if found is not None:
+            self._cookie = f"{found[1]}={found[2]}"
+
+
+def as_person(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add ``--url``, ``--username`` and ``--password-file``, given to the function as `server`."""
+
+    @wraps(command)
+    def run(*, url: str, username: str | None, password_file: Any, token_env: str | None = None, **options: Any) -> Any:
+        return command(server=Server(url, username, password_file, token_env), **options)
+
+    for option in reversed(_OPTIONS):
+        run = option(run)
+    return run
+
+
+def as_anybody(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of `as_person` and ``--token-env``: for what a credential may do as well."""
+    return _TOKEN_OPTION(as_person(command))
+
+
+_OPTIONS: Final = (
+    click.option(
+        "--url", envvar="ATMEM_URL", default=f"http://{DEFAULT_HOST}:{DEFAULT_PORT}", show_default=True,
+        help="Address of the server.",
+    ),
+    click.option("--username", help=f"Who signs in.  [default: {ADMINISTRATOR}]"),
+    click.option(
+        "--password-file", type=click.File("rb"),
+        help="File whose first line is the password; - for standard input. Without it you are asked.",
+    ),
+)  # fmt: skip
+_TOKEN_OPTION: Final = click.option(
+    "--token-env", default=TOKEN_VARIABLE, show_default=True,
+    help="Variable that holds the credential to use; without one, or with --username, you sign in.",
+)  # fmt: skip
+
+
+@contextmanager
+def connected(server: Server) -> Iterator[Connection]:
+    """Connect with the credential when there is one and nobody was named, else as a person."""
+    token = os.environ.get(server.token_variable, "").strip() if server.token_variable else ""
+    if token and server.username is None:
+        with Transport(server.url, token) as transport:
+            yield transport
+        return
+    with signed_in(server) as connection:
+        yield connection
+
+
+@contextmanager
+def signed_in(server: Server) -> Iterator[PersonConnection]:
+    """Sign in for one command. Whoever has a temporary password is told how to replace it."""
+    username = server.username or ADMINISTRATOR
+    with PersonConnection(server.url) as connection:
+        account = connection.sign_in(username, _password(username, server.password_file))
+        try:
+            if account.get("password_change_required"):
+                raise click.ClickException(
+                    f"The password of {username} is temporary. Choose your own first, on the server's host: "
+                    f"atmem users change-password {username}"
+                )
+            yield connection
+        finally:
+            # A session that cannot be ended ends by itself; what the command met is what is told.
+            with suppress(ContinuityError):
+                connection.sign_out()
+
+
+def _password(username: str, stream: Any) -> str:
+    if stream is not None:
+        return _first_line(stream.read(_PASSWORD_BYTES))
+    if not sys.stdin.isatty():
+        raise click.UsageError("There is no terminal to ask at for the password: give --password-file.")
+    # To standard error, as standard output may be what a script captures.
+    password: str = click.prompt(f"Password of {username}", hide_input=True, err=True)
+    return password
+
+
+def _first_line(raw: bytes) -> str:
+    try:
+        lines = raw.decode("utf-8").splitlines()
+    except UnicodeDecodeError:
+        raise click.UsageError("The password file must be UTF-8.") from None
+    if not lines:
+        raise click.UsageError("The password file is empty.")
+    return lines[0]
