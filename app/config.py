@@ -28,7 +28,7 @@ LOOPBACK_HOSTS: Final = ("127.0.0.1", "localhost", "[::1]")
 _SQLITE: Final = "sqlite:///"
 _DATABASE_SCHEMES: Final = (_SQLITE, "postgresql://", "postgresql+psycopg://")
 _HOST_NAME: Final = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([a-z0-9.-]*[a-z0-9])?|\[[0-9a-f:.]+\]")
-_RATE_DEFAULT: Final = 1_000
+_RATE_DEFAULT: Final = 2_000
 _HISTORY_BYTES_MAX: Final = 2**40
 
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -63,7 +63,7 @@ class Settings:
             ``ATMEM_COORDINATOR_HISTORY_BYTES``, default 64 MiB.
         requests_per_second: Requests a second that one credential (or one address without credential) may
             make; twice as many at once. Outcomes are never counted. ``ATMEM_REQUESTS_PER_SECOND``, default
-            1,000: far above one host's work, far below what starves the others.
+            2,000: far above one host's work, far below what starves the others.
         host: Address to listen at; option ``--host`` of `atmem serve`.
         port: TCP port to listen at, 0 for any free one; option ``--port``.
         threads: Threads that serve requests, a worker process; option ``--threads``.

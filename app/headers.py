@@ -53,7 +53,12 @@ PAGE_HEADERS: Final[Headers] = [*_ALWAYS, ("Content-Security-Policy", PAGE_POLIC
 """On every HTML reply."""
 DATA_HEADERS: Final[Headers] = [*_ALWAYS, ("Content-Security-Policy", DATA_POLICY)]
 """On every other reply, those of the server itself included."""
-_VARY: Final = ("Cookie", "HX-Request")
+_UNCACHED: Final[Headers] = [("Cache-Control", "no-store"), ("Vary", "Cookie"), ("Vary", "HX-Request")]
+_OVERRIDABLE: Final = HX_HEADERS | {
+    "cache-control", "content-security-policy", "cross-origin-opener-policy", "cross-origin-resource-policy",
+    "permissions-policy", "referrer-policy", "strict-transport-security", "vary", "x-content-type-options",
+}  # fmt: skip
+"""Headers that need a closer look when the application has set them itself."""
 _FORWARDED: Final = (
     "HTTP_X_FORWARDED_FOR", "HTTP_X_FORWARDED_PROTO", "HTTP_X_FORWARDED_HOST", "HTTP_X_FORWARDED_PORT",
     "HTTP_X_FORWARDED_PREFIX", "HTTP_X_FORWARDED_BY", "HTTP_FORWARDED",
@@ -94,8 +99,8 @@ class Edge:
         self._rates = RateLimiter(per_second=settings.requests_per_second)
         self._known_hosts: set[str] = set()
         transport = [("Strict-Transport-Security", HSTS)] if self._is_https else []
-        self._page_headers: Headers = [*PAGE_HEADERS, *transport]
-        self._data_headers: Headers = [*DATA_HEADERS, *transport]
+        self._page_headers: Headers = [*PAGE_HEADERS, *transport, *_UNCACHED]
+        self._data_headers: Headers = [*DATA_HEADERS, *transport, *_UNCACHED]
 
     def __call__(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
         started_us = self._clock.monotonic_us()
@@ -123,7 +128,7 @@ class Edge:
 
     def _refusal(self, environ: dict[str, Any], now_us: int) -> _Refusal | None:
         self._read_forwarded(environ)
-        path = environ.get("PATH_INFO", "")
+        path = environ["PATH_INFO"]
         if not self._is_known_host(environ.get("HTTP_HOST", "")):
             return _UNKNOWN_HOST
         if not (path.isascii() and path.isprintable()):
@@ -180,27 +185,30 @@ class Edge:
 
     def _finish_headers(self, headers: Headers, identifier: str) -> None:
         present = {name.lower(): value for name, value in headers}
-        is_page = present.get("content-type", "").startswith("text/html")
-        for header in self._page_headers if is_page else self._data_headers:
-            if header[0].lower() not in present:
-                headers.append(header)
+        ours = self._page_headers if present.get("content-type", "").startswith("text/html") else self._data_headers
+        if present.keys().isdisjoint(_OVERRIDABLE):
+            headers += ours
+        else:
+            headers += [header for header in ours if _is_missing(header, present)]
+            _check_moves(present)
         headers.append(("X-Request-Id", identifier))
-        if "cache-control" not in present:
-            headers.append(("Cache-Control", "no-store"))
-        vary = present.get("vary", "").lower()
-        headers.extend(("Vary", name) for name in _VARY if name.lower() not in vary)
-        for name in HX_HEADERS & present.keys():
-            if present[name] not in HX_PATHS:
-                raise RuntimeError(f"{name} must have one of the values in HX_PATHS")
 
-    def _log(self, environ: dict[str, Any], **fields: Any) -> None:
-        path = environ.get("PATH_INFO", "")
-        if path in _UNLOGGED and fields["status"] < _SERVER_ERROR:
-            return
-        fields["method"] = environ.get("REQUEST_METHOD", "")
-        fields["path"] = path
-        fields["address"] = environ.get("REMOTE_ADDR", "")
-        logs.access(self._clock.now_us(), fields)
+    def _log(self, environ: dict[str, Any], *, request_id: str, status: int, took_us: int) -> None:
+        if status >= _SERVER_ERROR or environ["PATH_INFO"] not in _UNLOGGED:
+            logs.access(self._clock.now_us(), environ, request_id=request_id, status=status, took_us=took_us)
+
+
+def _is_missing(header: tuple[str, str], present: dict[str, str]) -> bool:
+    """Say whether a reply lacks one of our headers. Vary is a list, to which each of ours is added."""
+    name, value = header[0].lower(), present.get(header[0].lower())
+    return value is None or (name == "vary" and header[1].lower() not in value.lower())
+
+
+def _check_moves(present: dict[str, str]) -> None:
+    """Refuse to send a browser anywhere but to places that are written down here."""
+    for name in HX_HEADERS & present.keys():
+        if present[name] not in HX_PATHS:
+            raise RuntimeError(f"{name} must have one of the values in HX_PATHS")
 
 
 def _refuse(refusal: _Refusal, start: StartResponse, identifier: str) -> list[bytes]:

@@ -25,6 +25,9 @@ _CAUSES: Final = 3
 # The format of wire.md without its checksum: a token with a typing error is a secret too.
 _TOKEN: Final = re.compile(r"atm_([a-z])_[A-Za-z0-9_-]{16,}")
 
+_PLAIN: Final = re.compile(r"[A-Za-z0-9/_.:-]{0,200}")
+"""What may stand in a line as it is."""
+
 logger: Final = logging.getLogger("atmem")
 # Without `configure` nothing is written: the standard library's last resort would print messages of exceptions.
 logger.addHandler(logging.NullHandler())
@@ -40,8 +43,7 @@ def escape(value: object) -> str:
 
 def line(event: str, fields: Mapping[str, Any], *, level: str, time_us: int) -> str:
     """Return one line of the log, with its line break."""
-    when = datetime.fromtimestamp(time_us // 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%S")
-    entry: dict[str, Any] = {"time": f"{when}.{time_us % 1_000_000:06d}Z", "level": level, "event": event}
+    entry: dict[str, Any] = {"time": _stamp(time_us), "level": level, "event": event}
     for name, value in fields.items():
         entry[name] = value if isinstance(value, int | float | list) or value is None else escape(value)
     return json.dumps(entry, separators=(",", ":")) + "\n"
@@ -88,14 +90,38 @@ class _AccessLog:
     """Where the line of each request goes: nowhere until `configure`. One write a line, so lines do not mix."""
 
     stream: TextIO | None = None
+    second: tuple[int, str] = (0, "")
+    """The last second that was spelled out."""
 
 
-def access(time_us: int, fields: Mapping[str, Any]) -> None:
-    """Log one served request; the standard library's logging would cost more than all the rest of the edge."""
+def access(time_us: int, environ: Mapping[str, Any], **numbers: int | str) -> None:
+    """Log one served request. Written out by hand: this stands in every request's way.
+
+    `numbers` are ``request_id``, ``status`` and ``took_us``, which the server made and which need no escaping.
+    """
     stream = _AccessLog.stream
-    if stream is not None:
-        stream.write(line("request", fields, level="info", time_us=time_us))
-        stream.flush()
+    if stream is None:
+        return
+    stream.write(
+        f'{{"time":"{_stamp(time_us)}","level":"info","event":"request","request_id":"{numbers["request_id"]}",'
+        f'"status":{numbers["status"]},"took_us":{numbers["took_us"]},'
+        f'"method":{_quoted(environ["REQUEST_METHOD"])},"path":{_quoted(environ["PATH_INFO"])},'
+        f'"address":{_quoted(environ.get("REMOTE_ADDR", ""))}}}\n'
+    )
+    stream.flush()
+
+
+def _stamp(time_us: int) -> str:
+    second, spelled = _AccessLog.second
+    if second != time_us // 1_000_000:
+        second = time_us // 1_000_000
+        spelled = datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+        _AccessLog.second = (second, spelled)
+    return f"{spelled}.{time_us % 1_000_000:06d}Z"
+
+
+def _quoted(text: str) -> str:
+    return f'"{text}"' if _PLAIN.fullmatch(text) and "atm_" not in text else json.dumps(escape(text))
 
 
 def configure_access(stream: TextIO | None) -> None:
