@@ -86,7 +86,6 @@ class SignIn:
 
         def work(connection: Connection) -> Welcome:
             self._check_unchanged(connection, row, message=WRONG)
-            throttle.clear_account(connection, row.username)
             return self._enter(connection, row, action="user.sign_in", visit=visit, replaced=replaced)
 
         return self._store.write(work)
@@ -131,6 +130,7 @@ class SignIn:
 
         def work(connection: Connection) -> None:
             self._check_unchanged(connection, row, message=WRONG)
+            throttle.clear_account(connection, row.username)
             sessions.end_all(connection, user_pk=row.user_pk)
             connection.execute(
                 sa.update(users)
