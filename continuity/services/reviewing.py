@@ -1,0 +1,151 @@
+"""What a person must know to decide about a workflow: its view, and where each operation stands now.
+
+The standing of an operation is what a begin would be told at this moment if recovery were enabled, and from
+when on a person may attest. Reading it is a view of exact evidence: it is written to the audit log in the
+same transaction, before anything is returned. `Reviewing.revision` is the cheap question of a poll; it opens
+nothing sealed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from continuity import limits
+from continuity.decisions import clocks, controls
+from continuity.decisions.beginning import Question, Reason, absence_final_from_us, decide_begin, window_end_us
+from continuity.decisions.states import Status
+from continuity.services import documents
+from continuity.services.audit import AuditEntry
+from continuity.services.documents import seconds
+from continuity.services.ledger import is_visible, no_such_workflow, vault_facts
+from continuity.services.workflows import shown_phase
+from continuity.store import workflows as statements
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from continuity.decisions.clocks import Reading
+    from continuity.decisions.model import Operation
+    from continuity.services.audit import AuditLog
+    from continuity.services.callers import Caller
+    from continuity.services.ledger import Ledger, Opened
+    from continuity.store.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Pulse:
+    """What a poll compares.
+
+    Attributes:
+        revision: The workflow's revision.
+        changed_at: When anything of it changed last, Unix seconds; late receipts take no revision.
+        phase: Its phase now.
+    """
+
+    revision: int
+    changed_at: float
+    phase: str
+
+    @property
+    def mark(self) -> str:
+        """One word that differs whenever a page would look different."""
+        return f"{self.revision}-{round(self.changed_at * limits.SECOND_US)}-{self.phase}"
+
+
+@dataclass(frozen=True, slots=True)
+class Reviewing:
+    """Use cases of people who review.
+
+    Attributes:
+        store: Where everything is read, and the look itself written.
+        ledger: Opens workflows.
+        audit: The audit log.
+    """
+
+    store: Store
+    ledger: Ledger
+    audit: AuditLog
+
+    def review(self, caller: Caller, workflow_id: str) -> dict[str, Any]:
+        """Return everything about a workflow that a person decides by.
+
+        Returns:
+            The view with ``history``, ``now`` (Unix seconds), ``pulse`` and, in each operation,
+            ``standing``: ``action`` and ``reason`` of the next begin, ``is_live``, ``window_end``,
+            ``absence_from`` and ``attempts_left``.
+
+        Raises:
+            NotFoundError: No such workflow for this caller.
+            ConflictError: ``workflow_deleted``.
+            SealedError: The vault is locked.
+        """
+
+        def work(connection: Connection) -> dict[str, Any]:
+            row = connection.execute(statements.HEAD_BY_ID, {"workflow_id": workflow_id}).one_or_none()
+            if row is None:
+                raise no_such_workflow()
+            opened = self.ledger.open(row, caller)
+            reading = self.ledger.read_clock(connection.execute(statements.VAULT).one().now_us)
+            phase = shown_phase(row, reading.now_us)
+            view = documents.view(connection, self.ledger, opened, phase=phase)
+            operations = connection.execute(statements.OPERATIONS, {"workflow_pk": opened.workflow_pk}).all()
+            for shown, operation_row in zip(view["operations"], operations, strict=True):
+                operation = self.ledger.open_operation(operation_row, opened).operation
+                shown["standing"] = _standing(opened, operation, reading)
+            names = [definition["name"] for definition in view["definitions"]]
+            entry = AuditEntry(
+                action="workflow.viewed", actor=caller.actor, object_id=workflow_id, result="done",
+                request_id=caller.request_id,
+            )  # fmt: skip
+            self.audit.append(connection, entry, now_us=reading.now_us)
+            return {
+                **view,
+                "history": documents.history(connection, opened, names),
+                "now": seconds(reading.now_us),
+                "pulse": _pulse(row, phase).mark,
+            }
+
+        return self.store.write(work)
+
+    def pulse(self, caller: Caller, workflow_id: str) -> Pulse:
+        """Return what a poll compares; nothing sealed is opened and nothing is written.
+
+        Raises:
+            NotFoundError: No such workflow for this caller, or it was deleted.
+            SealedError: The vault is locked.
+        """
+
+        def work(connection: Connection) -> Pulse:
+            row = connection.execute(statements.HEAD_BY_ID, {"workflow_id": workflow_id}).one_or_none()
+            if row is None or row.deleting_at is not None or not is_visible(row, caller):
+                raise no_such_workflow()
+            vault_facts(row)
+            return _pulse(row, shown_phase(row, self.ledger.read_clock().now_us))
+
+        return self.store.autocommit(work)
+
+
+def _pulse(row: statements.AnyRow, phase: str) -> Pulse:
+    return Pulse(row.revision, seconds(row.changed_at), phase)
+
+
+def _standing(opened: Opened, operation: Operation, reading: Reading) -> dict[str, Any]:
+    marks = (opened.workflow.clock_high_water_us, opened.vault.clock_high_water_us)
+    now_us = clocks.stamp_us(reading, *marks)
+    enabled = replace(opened.workflow, is_enabled=True)
+    captured = replace(opened.vault, is_capture_full=True)
+    verdict = decide_begin(Question(enabled, operation, captured, "", now_us, reading))
+    live = operation.live_attempt(now_us)
+    window_us, absence_us = window_end_us(operation), absence_final_from_us(operation)
+    return {
+        "action": verdict.action.value,
+        "reason": verdict.reason.value,
+        "is_live": live is not None,
+        "lease_until": None if live is None else seconds(live.lease_until_us),
+        "is_first": operation.status is Status.PENDING and verdict.reason is Reason.AUTHORIZED,
+        "window_end": None if window_us is None else seconds(window_us),
+        "absence_final_from": None if absence_us is None else seconds(absence_us),
+        "absence_from": seconds(controls.absence_can_be_attested_from_us(operation, opened.vault, reading)),
+        "attempts_left": limits.ATTEMPTS_PER_OPERATION - len(operation.attempts),
+    }
