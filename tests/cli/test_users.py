@@ -1,0 +1,158 @@
+"""`atmem users`: accounts, on the host."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from app.cli import main
+from tests.entry import OVERRIDES
+
+OLD = "bright otter sails north"
+NEW = "five green doors open slowly"
+
+
+@pytest.fixture
+def users(fresh_instance):
+    """Run ``atmem users …`` on a fresh instance; the result is click's."""
+
+    def run(*arguments: str, given: str | None = None, exit_code: int = 0):
+        runner = CliRunner(env={"ATMEM_INSTANCE": str(fresh_instance.folder), "ATMEM_DATABASE_URL": None})
+        result = runner.invoke(main, ["users", *arguments], obj=OVERRIDES, input=given)
+        assert result.exit_code == exit_code, result.output
+        return result
+
+    return run
+
+
+def listed(users) -> dict[str, dict]:
+    return {line["username"]: line for line in json.loads(users("list", "--json").stdout)["users"]}
+
+
+def test_an_account_is_made_with_a_temporary_password(users):
+    made = json.loads(users("create", "ada", "--workspace", "north", "--workspace", "south", "--json").stdout)
+
+    assert made["username"] == "ada"
+    assert made["password_change_required"] is True
+    assert len(made["password"]) == 20
+    ada = listed(users)["ada"]
+    assert (ada["role"], ada["workspaces"], ada["enabled"]) == ("operator", ["north", "south"], True)
+    assert made["password"] not in users("list", "--json").stdout
+
+
+def test_without_a_workspace_it_is_the_default_one(users):
+    users("create", "ada", "--role", "investigator")
+
+    assert listed(users)["ada"]["workspaces"] == ["default"]
+    assert listed(users)["ada"]["role"] == "investigator"
+
+
+def test_people_read_a_table_and_the_password_stands_alone_on_its_line(users):
+    made = users("create", "ada")
+
+    assert made.stdout.startswith("Username  ada\nPassword  ")
+    assert "temporary" in made.stderr
+    table = users("list").stdout
+    assert "must change password" in table
+    assert "administrator" in table
+
+
+def test_a_temporary_password_is_replaced_from_a_file_of_two_lines(users):
+    temporary = json.loads(users("create", "ada", "--json").stdout)["password"]
+
+    users("change-password", "ada", "--password-file", "-", given=f"{temporary}\n{OLD}\n")
+    users("change-password", "ada", "--password-file", "-", given=f"{OLD}\n{NEW}")
+
+    assert listed(users)["ada"]["password_change_required"] is False
+
+
+@pytest.mark.parametrize("given", ["", "one line\n", "a\nb\nc\n"])
+def test_a_password_file_that_has_not_two_lines_is_refused(users, given):
+    users("change-password", "administrator", "--password-file", "-", given=given, exit_code=2)
+
+
+def test_a_password_file_that_is_not_utf_8_is_refused(users):
+    result = users("change-password", "administrator", "--password-file", "-", given=b"\xff\n\xff\n", exit_code=2)
+
+    assert "UTF-8" in result.stderr
+
+
+def test_without_a_terminal_and_without_a_file_nothing_is_asked(users):
+    assert "--password-file" in users("change-password", "administrator", exit_code=2).stderr
+
+
+def test_a_wrong_current_password_is_one_clear_line(users):
+    result = users("change-password", "administrator", "--password-file", "-", given=f"{OLD}\n{NEW}\n", exit_code=1)
+
+    assert result.stderr == "Error: Username or password is wrong.\n"
+    assert result.stdout == ""
+
+
+def test_no_password_can_be_given_as_an_argument(users):
+    for command in ("create", "reset-password", "change-password", "recover-administrator"):
+        assert "no such option" in users(command, "ada", "--password", NEW, exit_code=2).stderr.lower()
+
+
+def test_role_and_state_are_changed(users):
+    users("create", "ada")
+
+    assert json.loads(users("set-role", "ada", "investigator", "--json").stdout)["role"] == "investigator"
+    assert json.loads(users("disable", "ada", "--json").stdout)["enabled"] is False
+    assert "disabled" in users("list").stdout
+    assert json.loads(users("enable", "ada", "--json").stdout)["enabled"] is True
+    assert users("set-role", "ada", "operator").stdout.startswith("Username  ada")
+
+
+def test_the_last_administrator_stays(users):
+    for arguments in (("set-role", "administrator", "operator"), ("disable", "administrator")):
+        assert "last administrator" in users(*arguments, exit_code=1).stderr
+
+    assert listed(users)["administrator"]["role"] == "administrator"
+
+
+def test_a_reset_shows_a_new_temporary_password(users):
+    one = json.loads(users("reset-password", "administrator", "--json").stdout)["password"]
+    two = json.loads(users("reset-password", "administrator", "--json").stdout)["password"]
+
+    assert one != two
+    users("change-password", "administrator", "--password-file", "-", given=f"{two}\n{NEW}\n")
+
+
+def test_an_administrator_is_recovered_on_the_host(users):
+    users("create", "ada", "--role", "investigator")
+    users("disable", "ada")
+
+    made = json.loads(users("recover-administrator", "ada", "--json").stdout)
+
+    assert (listed(users)["ada"]["role"], listed(users)["ada"]["enabled"]) == ("administrator", True)
+    users("change-password", "ada", "--password-file", "-", given=f"{made['password']}\n{NEW}\n")
+
+
+def test_without_a_name_the_first_administrator_is_recovered(users):
+    assert json.loads(users("recover-administrator", "--json").stdout)["username"] == "administrator"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (("create", "Ada"), "username must be"),
+        (("create", "administrator"), "There is an account of this name already."),
+        (("create", "ada", "--workspace", "a b"), "workspace must be"),
+        (("disable", "nobody"), "No such account."),
+        (("reset-password", "nobody"), "No such account."),
+        (("set-role", "nobody", "operator"), "No such account."),
+    ],
+)
+def test_what_is_refused_is_one_clear_line(users, arguments, line):
+    result = users(*arguments, exit_code=1)
+
+    assert result.stderr.startswith("Error: ")
+    assert line in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [("create", "ada", "--role", "king"), ("set-role", "ada", "king"), ("create",)])
+def test_wrong_usage_ends_with_2(users, arguments):
+    users(*arguments, exit_code=2)
