@@ -1,0 +1,208 @@
+"""The command line of the example, against a server that answers as a test says."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from continuity.example import main
+from tests.sdk.scripts import OPERATION, TOKEN, WORKFLOW, accepted, blocked, completed, granted, refused, world
+from tests.sdk.stub_server import serving
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch, tmp_path):
+    for name in ("ATMEM_URL", "ATFLOWS_CONTINUITY_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("ATMEM_EVIDENCE_TOKEN", TOKEN)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "README.md").write_text("# Mine\n")
+
+
+def prepared(there, capsys):
+    """Prepare, and return what was printed and the operation that was sent."""
+    status = main([
+        "prepare", "--workflow-key", "publish-my-document", "--document", "README.md", "--output", "./published",
+        "--url", there.server.url,
+    ])  # fmt: skip
+    assert status == 0
+    return json.loads(capsys.readouterr().out), there.server.seen[-1].body
+
+
+def creating(handler, seen):
+    handler.reply({"workflow_id": WORKFLOW, "enabled": False})
+
+
+def granting(mode, operation):
+    return granted(mode, tool=operation["tool"], arguments=operation["arguments"])
+
+
+def run(there, *more, output="./published"):
+    return main(["run", "--workflow-id", WORKFLOW, "--output", output, "--url", there.server.url, *more])
+
+
+def test_prepare_defines_the_work_and_says_what_comes_next(capsys, tmp_path):
+    with world(others=creating) as there:
+        printed, body = prepared(there, capsys)
+
+    assert printed["workflow_id"] == WORKFLOW
+    assert WORKFLOW in printed["next"]
+    assert printed["output"] == str(tmp_path / "published")
+    assert printed["bytes"] == 7
+    assert body["workflow_key"] == "publish-my-document"
+    assert "activate" not in body
+    (operation,) = body["operations"]
+    assert operation["capability"] == "query"
+    assert operation["arguments"]["output"] == str(tmp_path / "published")
+
+
+def test_run_publishes_and_prints_the_result_and_running_again_prints_the_same(capsys, tmp_path):
+    with world(others=creating) as there:
+        _, body = prepared(there, capsys)
+    (operation,) = body["operations"]
+
+    with world(begin=[granting("execute", operation)], outcome=[accepted()]) as there:
+        assert run(there) == 0
+        first = capsys.readouterr().out
+        (receipt,) = there.receipts()
+    with world(begin=[completed(receipt)]) as there:
+        assert run(there) == 0
+        assert capsys.readouterr().out == first
+
+    result = json.loads(first)["result"]
+    assert Path(result["path"]).read_text() == "# Mine\n"
+    assert [path.name for path in (tmp_path / "published").iterdir()] == [f"{OPERATION}.md"]
+
+
+def test_another_output_directory_is_refused_before_the_effect(capsys, tmp_path):
+    with world(others=creating) as there:
+        _, body = prepared(there, capsys)
+    (operation,) = body["operations"]
+
+    with world(begin=[granting("execute", operation)], outcome=[accepted("pending")]) as there:
+        assert run(there, output="./elsewhere") == 2
+
+        assert there.receipts()[0]["outcome"] == "not_dispatched"
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["stopped_safely"] == "not_dispatched"
+    assert "reviewed" in printed["because"]
+    assert printed["next"]
+    assert not (tmp_path / "elsewhere").exists()
+    assert list((tmp_path / "published").iterdir()) == []
+
+
+def test_a_stop_says_why_and_what_is_next_and_exits_2(capsys):
+    with world(begin=[blocked("attempt_in_progress", lease_until=2_000_000_000)]) as there:
+        assert run(there) == 2
+
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["stopped_safely"] == "attempt_in_progress"
+    assert printed["next"]
+    assert printed["lease_until"] == 2_000_000_000
+    assert printed["page"].endswith(WORKFLOW)
+
+
+def test_a_receipt_that_nobody_takes_is_a_safe_stop_too(capsys):
+    with world(others=creating) as there:
+        _, body = prepared(there, capsys)
+
+    with world(
+        begin=[granting("execute", body["operations"][0])], outcome=[refused(401, "unauthenticated")]
+    ) as there:  # fmt: skip
+        assert run(there) == 2
+
+    assert json.loads(capsys.readouterr().out)["stopped_safely"] == "outcome_not_recorded"
+
+
+def test_a_refusal_is_one_line_on_standard_error_and_exits_1(capsys):
+    with world(others=refused(409, "definition_conflict")) as there:
+        status = main([
+            "prepare", "--workflow-key", "k", "--document", "README.md", "--output", "o", "--url", there.server.url,
+        ])  # fmt: skip
+
+    said = capsys.readouterr()
+    assert (status, said.out) == (1, "")
+    assert said.err.startswith("definition_conflict: ")
+    assert said.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["prepare", "--workflow-key", "k", "--document", "missing.md", "--output", "o"],
+        ["prepare", "--workflow-key", "k", "--document", "big.md", "--output", "o"],
+        ["run", "--workflow-id", "not an id", "--output", "o"],
+        ["run", "--workflow-id", WORKFLOW, "--output", "o", "--url", "http://evil.example"],
+        ["run", "--workflow-id", WORKFLOW, "--output", "o", "--atflows-url", "http://127.0.0.1:1"],
+    ],
+)
+def test_a_mistake_is_one_line_and_exits_1(arguments, capsys, tmp_path):
+    (tmp_path / "big.md").write_bytes(b"x" * 200_000)
+
+    assert main(arguments) == 1
+
+    said = capsys.readouterr()
+    assert said.err.count("\n") == 1
+    assert said.out == ""
+
+
+def test_without_a_credential_nothing_is_sent(capsys, monkeypatch):
+    monkeypatch.delenv("ATMEM_EVIDENCE_TOKEN")
+
+    with world(begin=[completed()]) as there:
+        assert run(there) == 1
+
+        assert there.server.seen == []
+    assert "ATMEM_EVIDENCE_TOKEN" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [[], ["run"], ["publish"], ["run", "--workflow-id", WORKFLOW]])
+def test_wrong_usage_exits_2(arguments):
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+
+    assert caught.value.code == 2
+
+
+def test_the_address_comes_from_the_environment_if_it_is_not_given(monkeypatch, capsys):
+    with world(begin=[completed()]) as there:
+        monkeypatch.setenv("ATMEM_URL", there.server.url)
+
+        assert main(["run", "--workflow-id", WORKFLOW, "--output", "o"]) == 0
+
+
+def test_attempts_are_reported_to_atflows_and_its_failure_changes_nothing(monkeypatch, capsys):
+    monkeypatch.setenv("ATFLOWS_CONTINUITY_TOKEN", "t" * 40)
+    with world(others=creating) as there:
+        _, body = prepared(there, capsys)
+    (operation,) = body["operations"]
+    view = {"operations": [{"name": "publish", "status": "pending", "attempts": []}]}
+
+    with serving(lambda handler, _seen: handler.refuse(503, "storage_unavailable")) as atflows:
+        with world(
+            begin=[granting("execute", operation)], outcome=[accepted()], view=lambda _seen: view
+        ) as there:  # fmt: skip
+            assert run(there, "--atflows-url", atflows.url) == 0
+        assert [seen.body["event"] for seen in atflows.seen] == ["execute", "completed"]
+
+    assert json.loads(capsys.readouterr().out)["observation_errors"] == ["UnavailableError", "UnavailableError"]
+
+
+def test_it_runs_as_a_module_and_keeps_the_token_out_of_what_it_prints(tmp_path):
+    with world(begin=[completed()]) as there:
+        ended = subprocess.run(
+            [sys.executable, "-m", "continuity.example", "run", "--workflow-id", WORKFLOW, "--output", "o",
+             "--url", there.server.url],
+            capture_output=True, text=True, check=False, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )  # fmt: skip
+
+    assert ended.returncode == 0, ended.stderr
+    assert json.loads(ended.stdout)["result"] == {"url": "there"}
+    assert TOKEN not in ended.stdout + ended.stderr
