@@ -50,7 +50,7 @@ def look(settings: Settings, *, keys: wiring.KeyProvider | None = None) -> Overv
         wiring.check_schema(store)
         row = wiring.vault_row(store)
         if row is None:
-            raise UnavailableError("The instance has no vault yet. Run `atmem init`.", code="not_initialised")
+            raise UnavailableError("The instance has no vault yet. Run `atmem init`.")
         counts = store.read(
             lambda connection: {phase.value: listing.count_by_phase(connection, None, phase.value) for phase in Phase}
         )

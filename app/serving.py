@@ -2,9 +2,7 @@
 
 Rules:
 
-* What two readers could frame differently is refused and the connection closed: any ``Transfer-Encoding``
-  (411), not exactly one ``Host``, a ``Content-Length`` that is not one whole number, a target that is not a path
-  (400). Waitress by itself answers a request with both lengths, and hands on two Hosts as one.
+* What two readers could frame differently is refused and the connection closed: see `app.framing`.
 * Nobody holds a connection by being slow: see `Patience`.
 * SIGTERM and SIGINT stop listening, let what was begun finish for `DRAIN_S`, then leave.
 * Whoever forks builds its engine after the fork: a database connection must never be in two processes.
@@ -26,15 +24,12 @@ from typing import TYPE_CHECKING, Any, Final
 from waitress import wasyncore
 from waitress.adjustments import Adjustments
 from waitress.channel import HTTPChannel
-from waitress.parser import HTTPRequestParser, ParsingError
 from waitress.server import TcpWSGIServer
 from waitress.task import ThreadedTaskDispatcher, WSGITask
 
 from app import logs
 from app.config import Settings
-from app.errors import error_bytes
-from app.headers import DATA_HEADERS
-from app.replies import JSON_TYPE, new_request_id
+from app.framing import BODY_BYTES, HEADER_BYTES, StrictParser
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
@@ -43,22 +38,17 @@ BuildApplication = Callable[[], "AbstractContextManager[WSGIApplication]"]
 """Makes the application with everything behind it; leaving the context stops its threads and closes its engine."""
 
 CONNECTIONS: Final = 500
-HEADER_BYTES: Final = 16_384
-BODY_BYTES: Final = 270_000
 DRAIN_S: Final = 10.0
 LINGER_S: Final = 2.0
 LINGER_BYTES: Final = 1_000_000
 """After a refusal this much more is read and dropped: closing on unread bytes would reset the reply away."""
 _SWEEP_S: Final = 1.0
 _BACKLOG: Final = 512
+_STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
+_WATCH_S: Final = 0.1
 _RESPAWN_S: Final = 1.0
-_PROBLEMS: Final[dict[int, tuple[str, str, str]]] = {
-    400: ("400 Bad Request", "malformed", "The request cannot be read."),
-    411: ("411 Length Required", "length_required", "The request needs a Content-Length and no Transfer-Encoding."),
-    413: ("413 Content Too Large", "too_large", f"A body must be smaller than {BODY_BYTES} bytes."),
-    431: ("431 Request Header Fields Too Large", "too_large", f"Headers must be smaller than {HEADER_BYTES} bytes."),
-    500: ("500 Internal Server Error", "internal_error", "Something went wrong on the server."),
-}
+_GRACE_S: Final = 5.0
+"""After which a worker that does not end by itself is ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,57 +69,6 @@ class Patience:
     reply_s: float = 14.0
     reply_bytes_per_s: int = 4_096
     drain_s: float = DRAIN_S
-
-
-class ProtocolError:
-    """A request that cannot be served, as a reply in the one error format."""
-
-    def __init__(self, status: int) -> None:
-        self.code = status if status in _PROBLEMS else 400
-
-    def to_response(self, _ident: str | None = None) -> tuple[str, list[tuple[str, str]], bytes]:
-        """Return status line, headers and body; waitress adds the length and closes the connection."""
-        status, code, message = _PROBLEMS[self.code]
-        identifier = new_request_id()
-        headers = [("Content-Type", JSON_TYPE), ("X-Request-Id", identifier), ("Cache-Control", "no-store")]
-        logs.event(logging.INFO, "request_refused", request_id=identifier, status=self.code)
-        return status, [*headers, *DATA_HEADERS], error_bytes(code, message, identifier)
-
-
-class StrictParser(HTTPRequestParser):
-    """Refuses what waitress lets through."""
-
-    _refusal: ProtocolError | None = None
-
-    @property
-    def error(self) -> ProtocolError | None:
-        return self._refusal
-
-    @error.setter
-    def error(self, found: Any) -> None:
-        # A refusal that this class has decided stands; waitress would call every one of them a bad request.
-        if self._refusal is None:
-            self._refusal = ProtocolError(found.code)
-
-    def received(self, data: bytes) -> int:
-        consumed: int = super().received(data)
-        # Waitress would go on waiting for a body that was refused, or that nobody announced.
-        if self.expect_continue and (self.error is not None or self.body_rcv is None):
-            self.expect_continue = False
-        return consumed
-
-    def parse_header(self, header_plus: bytes) -> None:
-        names = [line.partition(b":")[0].lower() for line in header_plus.split(b"\r\n")[1:]]
-        if b"transfer-encoding" in names:
-            self._refusal = ProtocolError(411)
-            raise ParsingError("Transfer-Encoding")
-        super().parse_header(header_plus)
-        if self.header_bytes_received >= self.adj.max_request_header_size:
-            # Waitress parses a made-up request in place of headers that are too large, and refuses that.
-            return
-        is_framed_once = names.count(b"host") == 1 and names.count(b"content-length") <= 1
-        if not is_framed_once or self.version not in {"1.0", "1.1"} or not self.request_uri.startswith("/"):
-            raise ParsingError("Host, Content-Length, version or target")
 
 
 class DrainingTask(WSGITask):
@@ -317,61 +256,85 @@ def address_of(listener: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def serve_here(build: BuildApplication, listener: socket.socket, settings: Settings) -> None:
+class _Stopper:
+    """Turns SIGTERM and SIGINT into a stop, from before the first request can come until the last one is answered."""
+
+    def __init__(self) -> None:
+        self.is_stopping = False
+        self.server: Server | None = None
+        for number in _STOPPING:
+            signal.signal(number, self._stop)
+        _hold_signals(is_held=False)
+
+    def _stop(self, _number: int, _frame: object) -> None:
+        self.is_stopping = True
+        if self.server is not None:
+            self.server.stop()
+
+
+def serve_here(
+    build: BuildApplication, listener: socket.socket, settings: Settings, *, announce: Callable[[], None]
+) -> None:
     """Serve in this process until a signal stops it, or the parent that forked it has gone."""
     parent = os.getppid()
     is_forked = settings.workers > 1
+    stopper = _Stopper()
     with build() as application:
-        server = Server(application, listener, settings)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda _number, _frame: server.stop())
-        server.serve(should_stop=lambda: is_forked and os.getppid() != parent)
+        stopper.server = Server(application, listener, settings)
+        announce()
+        # A signal may have come before there was a server to stop.
+        stopper.server.serve(should_stop=lambda: stopper.is_stopping or (is_forked and os.getppid() != parent))
 
 
-def serve_forked(build: BuildApplication, listener: socket.socket, settings: Settings) -> None:
+def serve_forked(
+    build: BuildApplication, listener: socket.socket, settings: Settings, *, announce: Callable[[], None]
+) -> None:
     """Keep ``settings.workers`` processes on one socket until a signal stops them all."""
-    is_stopping = False
-
-    def stop(_number: int, _frame: object) -> None:
-        nonlocal is_stopping
-        is_stopping = True
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, stop)
+    stopper = _Stopper()
     children = {_fork(build, listener, settings) for _ in range(settings.workers)}
-    while not is_stopping:
-        time.sleep(0.2)
+    announce()
+    while not stopper.is_stopping:
+        time.sleep(_WATCH_S)
         for child in _ended(children):
             logs.event(logging.ERROR, "worker_ended", process=child)
             children.discard(child)
             time.sleep(_RESPAWN_S)
-            if not is_stopping:
+            if not stopper.is_stopping:
                 children.add(_fork(build, listener, settings))
+    _end(children)
+
+
+def _end(children: set[int]) -> None:
     for child in children:
         os.kill(child, signal.SIGTERM)
-    until = time.monotonic() + DRAIN_S + 5
+    until = time.monotonic() + DRAIN_S + _GRACE_S
     while children and time.monotonic() < until:
         children.difference_update(_ended(children))
-        time.sleep(0.05)
+        time.sleep(_WATCH_S)
     for child in children:
         os.kill(child, signal.SIGKILL)
 
 
 def _fork(build: BuildApplication, listener: socket.socket, settings: Settings) -> int:
+    # A signal that came between the fork and the child's own handlers would be lost in the parent's.
+    _hold_signals(is_held=True)
     child = os.fork()
     if child:
+        _hold_signals(is_held=False)
         return child
     status = 1
-    # The parent's handlers only know how to stop the parent.
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, signal.SIG_DFL)
     try:
-        serve_here(build, listener, settings)
+        serve_here(build, listener, settings, announce=lambda: None)
         status = 0
     except Exception as error:  # noqa: BLE001 - the child ends here; the parent starts another one
         logs.failure(error, process=os.getpid())
     finally:
         os._exit(status)
+
+
+def _hold_signals(*, is_held: bool) -> None:
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_BLOCK if is_held else signal.SIG_UNBLOCK, _STOPPING)
 
 
 def _ended(children: set[int]) -> set[int]:

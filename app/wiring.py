@@ -95,6 +95,7 @@ class Overrides:
 
     clock: Clock | None = None
     auth: AuthSettings = field(default_factory=AuthSettings)
+    make_store: Callable[[sa.Engine], Store] = Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +161,7 @@ def build(settings: Settings, *, keys: KeyProvider | None = None, overrides: Ove
     """
     overrides = overrides or Overrides()
     instance.guard(settings)
-    store = open_store(settings)
+    store = overrides.make_store(open_engine(settings))
     try:
         check_schema(store)
         vault = _open_vault(store, settings, keys or key_provider(settings))
@@ -237,9 +238,14 @@ def built(
         wiring.close()
 
 
+def open_engine(settings: Settings) -> sa.Engine:
+    """Return the engine of the settings' database. Connects to nothing yet."""
+    return make_engine(settings.database_url, pool_size=settings.threads + _SPARE_CONNECTIONS)
+
+
 def open_store(settings: Settings) -> Store:
     """Return the store of the settings' database. Connects to nothing yet."""
-    return Store(make_engine(settings.database_url, pool_size=settings.threads + _SPARE_CONNECTIONS))
+    return Store(open_engine(settings))
 
 
 def check_schema(store: Store) -> None:
@@ -247,7 +253,7 @@ def check_schema(store: Store) -> None:
     try:
         migrating.check(store.engine)
     except migrating.SchemaError as error:
-        raise UnavailableError(str(error), code="schema_mismatch") from error
+        raise UnavailableError(str(error)) from error
     except sa.exc.DBAPIError as error:
         raise UnavailableError(f"The database cannot be opened: {type(error.orig).__name__}.") from error
 
@@ -257,7 +263,7 @@ def upgrade_schema(store: Store) -> list[str]:
     try:
         return migrating.upgrade(store.engine)
     except migrating.SchemaError as error:
-        raise UnavailableError(str(error), code="schema_mismatch") from error
+        raise UnavailableError(str(error)) from error
     except OSError as error:
         raise UnavailableError(f"The database cannot be made: {error.strerror}.") from error
     except sa.exc.DBAPIError as error:
@@ -360,7 +366,7 @@ def _create_vault(store: Store, settings: Settings, keys: KeyProvider) -> None:
 def _open_vault(store: Store, settings: Settings, keys: KeyProvider) -> Vault:
     row = vault_row(store)
     if row is None:
-        raise UnavailableError("The instance has no vault yet. Run `atmem init`.", code="not_initialised")
+        raise UnavailableError("The instance has no vault yet. Run `atmem init`.")
     return open_vault(
         keys.load(),
         canary=row.sealed_canary,

@@ -83,11 +83,13 @@ def initialised(folder: Path, extra: Mapping[str, str] | None = None) -> Instanc
     from app.wiring import initialise  # noqa: PLC0415
     from tests.entry import OVERRIDES  # noqa: PLC0415
 
-    before = os.umask(0o077)
+    umask = os.umask(0o077)
+    # A key in a variable is taken out of this process's own environment.
+    os.environ.update({name: value for name, value in (extra or {}).items() if name == "ATMEM_VAULT_KEY"})
     try:
         made = initialise(load_settings({"ATMEM_INSTANCE": str(folder), **(extra or {})}), overrides=OVERRIDES)
     finally:
-        os.umask(before)
+        os.umask(umask)
     assert made is not None, "there was an instance already"
     return Instance(folder, made.username, made.password)
 

@@ -46,8 +46,10 @@ def command(ctx: click.Context, *, host: str, port: int, workers: int, threads: 
     run = serving.serve_forked if workers > 1 else serving.serve_here
     instance.leave_note(final, overview.SERVER_NOTE, {"url": final.url, "process": os.getpid()})
     try:
-        _announce(address, as_json=as_json)
-        run(lambda: application.served(final, keys=keys, overrides=overrides), listener, final)
+        run(
+            lambda: application.served(final, keys=keys, overrides=overrides), listener, final,
+            announce=lambda: _announce(address, as_json=as_json),
+        )  # fmt: skip
     finally:
         instance.drop_note(final, overview.SERVER_NOTE)
 

@@ -1,0 +1,149 @@
+"""`atmem serve` as an operator meets it: a process of its own."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from app.cli import main
+from tests.servers import ROOT, RunningServer, environment, initialised, start, stop
+
+
+def get(server: RunningServer, path: str) -> tuple[int, bytes]:
+    connection = http.client.HTTPConnection(*server.address, timeout=10)
+    try:
+        connection.request("GET", path)
+        reply = connection.getresponse()
+        return reply.status, reply.read()
+    finally:
+        connection.close()
+
+
+def test_a_started_server_is_alive_and_ready(shared_server):
+    assert get(shared_server, "/healthz") == (200, b'{"status":"ok"}')
+    assert get(shared_server, "/readyz") == (200, b'{"status":"ready"}')
+
+
+def test_everything_a_running_server_writes_is_private(running_server):
+    get(running_server, "/readyz")
+
+    folder = running_server.instance.folder
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()}
+    assert "server.json" in modes
+    assert set(modes.values()) == {0o600}
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+def test_a_killed_server_starts_again_without_help(fresh_instance):
+    first = start(fresh_instance)
+    get(first, "/readyz")
+    stop(first)
+
+    second = start(fresh_instance)
+
+    assert get(second, "/readyz")[0] == 200
+    stop(second)
+
+
+def test_ctrl_c_stops_the_server_as_sigterm_does(running_server):
+    running_server.process.send_signal(signal.SIGINT)
+
+    assert running_server.process.wait(timeout=20) == 0
+    assert not (running_server.instance.folder / "server.json").exists()
+
+
+def test_a_port_that_is_taken_is_one_clear_line(fresh_instance):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        result = subprocess.run(
+            [sys.executable, "-m", "tests.entry", "serve", "--port", port], cwd=ROOT,
+            env=environment(fresh_instance.folder), capture_output=True, text=True, check=False,
+        )  # fmt: skip
+
+    assert result.returncode == 1
+    assert result.stderr.startswith(f"Error: Cannot listen at 127.0.0.1 port {port}: ")
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("options", [["--port", "70000"], ["--threads", "0"], ["--workers", "2"], ["--nonsense"]])
+def test_wrong_usage_exits_with_status_2(fresh_instance, monkeypatch, options):
+    monkeypatch.setenv("ATMEM_INSTANCE", str(fresh_instance.folder))
+
+    assert CliRunner().invoke(main, ["serve", *options]).exit_code == 2
+
+
+def test_secrets_are_not_in_the_environment_of_a_running_server(fresh_instance, tmp_path):
+    key = "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="
+    extra = {"ATMEM_VAULT_KEY": key, "ATMEM_SHRED_LIST": str(tmp_path / "shred.list")}
+    instance = initialised(tmp_path / "keyed", extra)
+    server = start(instance, extra=extra)
+    try:
+        assert get(server, "/readyz")[0] == 200
+        assert key.encode() not in Path(f"/proc/{server.process.pid}/environ").read_bytes()
+        assert key not in server.log.read_text()
+    finally:
+        stop(server)
+
+
+@pytest.mark.postgresql
+def test_several_workers_share_one_port_and_one_that_dies_is_replaced(postgresql_server, tmp_path):
+    extra = {"ATMEM_DATABASE_URL": postgresql_server.url(postgresql_server.create())}
+    instance = initialised(tmp_path / "instance", extra)
+    server = start(instance, "--workers", "3", "--threads", "2", extra=extra)
+    try:
+        assert get(server, "/readyz")[0] == 200
+        first = children(server.process.pid)
+        os.kill(first[0], signal.SIGKILL)
+        deadline = time.monotonic() + 20
+        while (now := children(server.process.pid)) == first or len(now) != 3:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        statuses = Counter(get(server, "/readyz")[0] for _ in range(30))
+
+        assert statuses == {200: 30}
+        assert server.terminate() == 0
+        assert children(server.process.pid) == []
+    finally:
+        stop(server)
+
+
+@pytest.mark.postgresql
+def test_workers_whose_parent_is_killed_do_not_stay(postgresql_server, tmp_path):
+    extra = {"ATMEM_DATABASE_URL": postgresql_server.url(postgresql_server.create())}
+    server = start(initialised(tmp_path / "instance", extra), "--workers", "2", extra=extra)
+    get(server, "/readyz")
+    workers = children(server.process.pid)
+    stop(server)
+
+    deadline = time.monotonic() + 20
+    while any(is_alive(worker) for worker in workers):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert len(workers) == 2
+
+
+def children(process_id: int) -> list[int]:
+    """Process ids of the children, lowest first."""
+    listed = subprocess.run(
+        ["ps", "-o", "pid=", "--ppid", str(process_id)], capture_output=True, text=True, check=False
+    )
+    return sorted(int(line) for line in listed.stdout.split())
+
+
+def is_alive(process_id: int) -> bool:
+    try:
+        os.kill(process_id, 0)
+    except ProcessLookupError:
+        return False
+    return True

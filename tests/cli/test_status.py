@@ -1,0 +1,134 @@
+"""`atmem status` and `atmem db`: where an instance stands."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+
+import pytest
+from click.testing import CliRunner
+
+from app.cli import main
+from app.cli.terminal import plain
+from tests.servers import Instance, start, stop
+
+
+@pytest.fixture
+def run(fresh_instance, monkeypatch):
+    monkeypatch.setenv("ATMEM_INSTANCE", str(fresh_instance.folder))
+    return lambda *arguments: CliRunner().invoke(main, arguments)
+
+
+def test_status_says_what_an_operator_asks_first(run):
+    shown = json.loads(run("status", "--json").stdout)
+
+    assert shown["url"] == shown["atflows_url"] == "http://127.0.0.1:8768"
+    assert shown["is_running"] is False
+    assert shown["version"]
+    assert shown["database"]["kind"] == "sqlite"
+    assert shown["database"]["journal_mode"] in {"wal", "truncate"}
+    assert shown["database"]["synchronous"] == "full"
+    assert shown["vault"]["format"] == 2
+    assert shown["vault"]["capture_mode"] == "full"
+    assert shown["vault"]["locked"] is False
+    assert shown["needs_a_person"] == {"review": 0, "decision": 0}
+    assert shown["problems"] == []
+
+
+def test_status_for_a_person_is_text(run):
+    result = run("status")
+
+    assert result.exit_code == 0
+    assert "Dashboard  http://127.0.0.1:8768   (not running)" in result.stdout
+    assert "Nothing needs a person." in result.stdout
+
+
+def test_status_finds_the_server_that_runs_and_forgets_one_that_has_stopped(run, fresh_instance):
+    server = start(fresh_instance)
+    try:
+        running = json.loads(run("status", "--json").stdout)
+        assert server.terminate() == 0
+        stopped = json.loads(run("status", "--json").stdout)
+    finally:
+        stop(server)
+
+    assert (running["url"], running["is_running"]) == (server.url, True)
+    assert (stopped["url"], stopped["is_running"]) == ("http://127.0.0.1:8768", False)
+
+
+def test_status_tells_what_would_stop_a_start(run, fresh_instance):
+    (fresh_instance.folder / "vault.key").unlink()
+
+    result = run("status", "--json")
+
+    assert result.exit_code == 1
+    assert "vault.key" in json.loads(result.stdout)["problems"][0]
+
+
+@pytest.mark.parametrize("command", [("status",), ("serve",), ("db", "check"), ("db", "upgrade"), ("users", "list")])
+def test_without_an_instance_commands_say_what_to_do(tmp_path, monkeypatch, command):
+    monkeypatch.setenv("ATMEM_INSTANCE", str(tmp_path / "nowhere"))
+
+    result = CliRunner().invoke(main, command)
+
+    assert result.exit_code == 1
+    assert "atmem init" in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert not (tmp_path / "nowhere").exists()
+
+
+def damage(instance: Instance, *statements: str) -> None:
+    with sqlite3.connect(instance.folder / "continuity.db") as connection:
+        for statement in statements:
+            connection.execute(statement)
+    connection.close()
+
+
+@pytest.mark.parametrize("command", [("serve",), ("status",), ("db", "check"), ("users", "list")])
+def test_a_database_of_a_newer_program_is_refused(run, fresh_instance, command):
+    damage(fresh_instance, "UPDATE alembic_version SET version_num = '9999'")
+
+    result = run(*command)
+
+    assert result.exit_code == 1
+    assert "9999" in result.stderr
+
+
+def test_a_database_that_was_not_upgraded_is_refused_and_can_be_upgraded(run, fresh_instance):
+    database = fresh_instance.folder / "continuity.db"
+    database.unlink()
+    database.touch(mode=0o600)
+
+    refused = run("serve")
+    upgraded = run("db", "upgrade", "--json")
+
+    assert refused.exit_code == 1
+    assert "atmem db upgrade" in refused.stderr
+    assert json.loads(upgraded.stdout)["upgraded"][0] == "0001"
+    assert run("db", "upgrade").stdout == "Nothing to do.\n"
+
+
+def test_a_sound_database_passes_the_check(run):
+    assert run("db", "check").stdout == "The database is sound.\n"
+    assert json.loads(run("db", "check", "--json").stdout) == {"sound": True, "problems": []}
+
+
+def test_the_check_finds_a_table_that_was_changed_and_an_audit_log_that_was_cut(run, fresh_instance):
+    damage(
+        fresh_instance,
+        "DROP INDEX ix_continuity_workflows_due",
+        "UPDATE continuity_audit_head SET seq = seq + 1",
+    )
+
+    result = run("db", "check", "--json")
+
+    assert result.exit_code == 1
+    problems = json.loads(result.stdout)["problems"]
+    assert any("ix_continuity_workflows_due" in problem for problem in problems)
+    assert any("audit" in problem for problem in problems)
+
+
+def test_text_for_a_terminal_cannot_speak_to_it():
+    assert plain("a\x1b[2J\u202eb\n") == "a\\u001b[2J\\u202eb\\u000a"
+    assert plain("Zoë – ok") == "Zoë – ok"
+    assert plain(None) == ""
