@@ -53,6 +53,7 @@ class Passwords:
             type=Type.ID,
         )
         self._slots = threading.BoundedSemaphore(settings.slots)
+        self._queue = threading.BoundedSemaphore(settings.slots + settings.queue)
         self._wait_s = settings.wait_s
         # Of the same cost as a real one, and of a password that nobody knows.
         self._nobody = self._hasher.hash(secrets.token_bytes(32))
@@ -91,12 +92,17 @@ class Passwords:
 
     @contextmanager
     def _slot(self) -> Iterator[None]:
-        if not self._slots.acquire(timeout=self._wait_s):
-            raise UnavailableError("Too many passwords are being checked at once.", retry_after_s=5)
+        if not self._queue.acquire(blocking=False):
+            raise _busy()
         try:
-            yield
+            if not self._slots.acquire(timeout=self._wait_s):
+                raise _busy()
+            try:
+                yield
+            finally:
+                self._slots.release()
         finally:
-            self._slots.release()
+            self._queue.release()
 
 
 def check_text(password: str, *, name: str = "password") -> None:
@@ -127,6 +133,10 @@ def temporary_password() -> str:
         # One that begins with "-" is taken for an option when it is pasted into a command line.
         if not made.startswith("-"):
             return made
+
+
+def _busy() -> UnavailableError:
+    return UnavailableError("Too many passwords are being checked at once.", retry_after_s=2)
 
 
 def _is_guessable(password: str, words: tuple[str, ...]) -> bool:

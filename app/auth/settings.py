@@ -13,13 +13,18 @@ DAY_S: Final = 24 * HOUR_S
 
 @dataclass(frozen=True, slots=True)
 class HashingSettings:
-    """Cost of argon2id. `slots` bounds memory: at most this many hashes at once, 64 MiB each."""
+    """Cost of argon2id.
+
+    `slots` bounds memory: at most this many hashes at once, 64 MiB each. `queue` bounds how many more requests may
+    wait for one, `wait_s` how long: a flood of sign-ins must leave the server's other threads to the workers.
+    """
 
     memory_kib: int = 65_536
     time_cost: int = 3
     parallelism: int = 1
     slots: int = 2
-    wait_s: float = 20.0
+    queue: int = 6
+    wait_s: float = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,5 +71,5 @@ class AuthSettings:
     """A temporary password that has not been replaced by then is dead."""
 
 
-CHEAP_HASHING: Final = HashingSettings(memory_kib=8, time_cost=1, parallelism=1, slots=8)
+CHEAP_HASHING: Final = HashingSettings(memory_kib=8, time_cost=1, parallelism=1, slots=8, queue=64)
 """For tests alone: `app.config` has no way to ask for it."""

@@ -146,7 +146,7 @@ def test_hashes_at_the_same_time_are_bounded(monkeypatch):
             at_once -= 1
         return original(self, *args, **kwargs)
 
-    bounded = Passwords(HashingSettings(memory_kib=8, time_cost=1, slots=2))
+    bounded = Passwords(HashingSettings(memory_kib=8, time_cost=1, slots=2, queue=10))
     monkeypatch.setattr(PasswordHasher, "hash", slow)
     threads = [threading.Thread(target=bounded.hash, args=("bright otter sails north",)) for _ in range(12)]
     for thread in threads:
@@ -164,3 +164,14 @@ def test_who_waits_too_long_for_a_hash_is_told_to_come_back():
         busy.hash("bright otter sails north")
 
     assert refused.value.retry_after_s > 0
+
+
+def test_a_flood_of_sign_ins_does_not_hold_every_thread():
+    busy = Passwords(HashingSettings(memory_kib=8, time_cost=1, slots=1, queue=0))
+
+    started = time.perf_counter()
+    with busy._slot(), pytest.raises(UnavailableError):
+        busy.hash("bright otter sails north")
+
+    assert time.perf_counter() - started < 5
+    assert busy.hash("bright otter sails north")
