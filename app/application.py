@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from functools import partial
 
 from flask import Flask
+from werkzeug.datastructures import ImmutableDict
 
 from app import errors, extensions, health, instance
 from app.api import coordinators, documentation, evidence, grants, operators, session, workers
@@ -41,6 +42,9 @@ class Application(Flask):
     """Flask with the one JSON writer of this product."""
 
     json_provider_class = StrictJSONProvider
+    # A method that no view takes is answered 405, OPTIONS too: there is no cross-origin use to negotiate. Here and
+    # not in the configuration, which comes too late for the view of static files.
+    default_config = ImmutableDict({**Flask.default_config, "PROVIDE_AUTOMATIC_OPTIONS": False})
 
 
 def make(settings: Settings | None, wiring: Wiring | None) -> Flask:
@@ -56,8 +60,6 @@ def make(settings: Settings | None, wiring: Wiring | None) -> Flask:
         MAX_FORM_MEMORY_SIZE=DEFINITION_BODY_BYTES,
         MAX_FORM_PARTS=100,
         PROPAGATE_EXCEPTIONS=False,
-        # A method that no view takes is answered 405, OPTIONS too: there is no cross-origin use to negotiate.
-        PROVIDE_AUTOMATIC_OPTIONS=False,
         SECRET_KEY=None if wiring is None else wiring.secret_key,
     )
     # A redirect that tidies an address would be built from what the client sent.

@@ -71,8 +71,21 @@ class Patience:
     drain_s: float = DRAIN_S
 
 
-class DrainingTask(WSGITask):
-    """Says ``Connection: close`` once the server is stopping, so that a client opens its next one elsewhere."""
+class Task(WSGITask):
+    """Serves one request.
+
+    Sends a whole reply at once, where waitress would send headers and body apart. Says ``Connection: close`` once
+    the server is stopping, so that a client opens its next connection elsewhere.
+    """
+
+    def write(self, data: bytes) -> None:
+        if self.wrote_header or not data or self.content_length != len(data) or not self.has_body:
+            super().write(data)
+            return
+        header = self.build_response_header()
+        self.wrote_header = True
+        self.content_bytes_written = len(data)
+        self.channel.write_soon(header + data)
 
     def build_response_header(self) -> bytes:
         if self.channel.server.is_stopping:
@@ -85,7 +98,7 @@ class PatientChannel(HTTPChannel):
     """A connection that knows since when it waits for what, and that closes without losing its last reply."""
 
     parser_class = StrictParser
-    task_class = DrainingTask
+    task_class = Task
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._quiet_since = time.monotonic()

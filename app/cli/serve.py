@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import sys
 
 import click
 
@@ -30,6 +31,7 @@ def command(ctx: click.Context, *, host: str, port: int, workers: int, threads: 
     """Serve HTTP until SIGTERM or Ctrl-C, then finish within ten seconds what was begun."""
     from app import application, instance, logs, overview, serving, wiring
 
+    _forbid_core_dumps()
     wanted = dataclasses.replace(settings(), host=host, port=port, workers=workers, threads=threads)
     _check_workers(wanted)
     overrides = ctx.find_object(wiring.Overrides) or wiring.Overrides()
@@ -52,6 +54,14 @@ def command(ctx: click.Context, *, host: str, port: int, workers: int, threads: 
         )  # fmt: skip
     finally:
         instance.drop_note(final, overview.SERVER_NOTE)
+
+
+def _forbid_core_dumps() -> None:
+    """A crash must not leave the keys in a file."""
+    if sys.platform != "win32":
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 def _check_workers(wanted: Settings) -> None:

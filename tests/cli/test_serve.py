@@ -96,6 +96,13 @@ def test_secrets_are_not_in_the_environment_of_a_running_server(fresh_instance, 
         stop(server)
 
 
+def test_a_crash_of_the_server_leaves_no_memory_on_disk(shared_server):
+    limits = Path(f"/proc/{shared_server.process.pid}/limits").read_text()
+
+    (line,) = [line for line in limits.splitlines() if line.startswith("Max core file size")]
+    assert line.split()[4:6] == ["0", "0"]
+
+
 @pytest.mark.postgresql
 def test_several_workers_share_one_port_and_one_that_dies_is_replaced(postgresql_server, tmp_path):
     extra = {"ATMEM_DATABASE_URL": postgresql_server.url(postgresql_server.create())}
