@@ -25,6 +25,7 @@ NOUNS: Final[dict[str, str]] = {
     "users": "Make and change accounts, on the host.",
     "db": "Bring the database to this version's form, or check it.",
     "openapi": "Print the HTTP contract.",
+    "demo": "Publish a document, lose the worker, resume: one publication.",
 }
 """Module in this package and its one-line help; the module calls its command ``command``."""
 

@@ -51,7 +51,10 @@ class Wire:
 
     def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         content = json.dumps(body).encode()
-        head = f"POST {path} HTTP/1.1\r\n{self._head}Content-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
+        head = (
+            f"POST {path} HTTP/1.1\r\n{self._head}Content-Type: application/json\r\n"
+            f"Content-Length: {len(content)}\r\n\r\n"
+        )
         reply: dict[str, Any] = json.loads(self._exchange(head.encode() + content))
         return reply
 

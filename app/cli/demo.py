@@ -1,0 +1,297 @@
+"""`atmem demo`: the story that the product exists for, with real processes and a real document.
+
+A worker is killed between the effect and its receipt; a second one resumes; one document is published. The
+demo runs the same commands that a person would type and believes only what it finds afterwards: the files on
+the disk and what the server says. It ends with status 0 only if all of it was true.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any, Final
+
+import click
+
+from app.cli.terminal import Command
+
+DOCUMENT: Final = """\
+# Release notes
+
+Published by a worker that was killed right after it had written this file, and by nobody else.
+"""
+WORKFLOW_KEY: Final = "publish-release-notes"
+ADMINISTRATOR: Final = "administrator"
+STEP_TIMEOUT_S: Final = 60.0
+LEASE_MARGIN_S: Final = 1.0
+STOPPED_SAFELY: Final = 2
+_BAR_TICK_S: Final = 0.25
+_PASSWORD_BYTES: Final = 15
+# The worker of the example, which ends itself as `kill -9` would once the effect is on the disk.
+_KILLED_WORKER: Final = """
+import os, signal, sys
+from continuity.example import main
+def trace(point):
+    if point == "effect.after":
+        os.kill(os.getpid(), signal.SIGKILL)
+sys.exit(main(trace=trace))
+"""
+
+
+class StoryError(click.ClickException):
+    """Something of the story was not true. Status 1."""
+
+
+@click.command(cls=Command)
+@click.option("--exit", "ends", is_flag=True, help="End after the story instead of serving on.")
+@click.option(
+    "--instance", type=click.Path(path_type=Path, file_okay=False), envvar="INSTANCE",
+    help="Folder to make and keep; without it a temporary one that goes when the demo ends.",
+)  # fmt: skip
+@click.option("--document", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="A file to publish.")
+def command(*, ends: bool, instance: Path | None, document: Path | None) -> None:
+    """Publish a document, lose the worker, resume: one publication."""
+    with _folder(instance) as folder, _Demo.started(folder) as demo:
+        demo.tell(document)
+        if ends:
+            return
+        click.echo(f"\nThe dashboard: {demo.url}")
+        click.echo(f"Sign in as {ADMINISTRATOR} with the password {demo.password}")
+        click.echo("Serving until Ctrl-C.")
+        demo.wait()
+
+
+@contextmanager
+def _folder(wanted: Path | None) -> Iterator[Path]:
+    if wanted is not None:
+        if wanted.exists() and any(wanted.iterdir()):
+            raise click.ClickException(f"{wanted} is not empty: the demo makes a new instance. Nothing was changed.")
+        wanted.mkdir(mode=0o700, parents=True, exist_ok=True)
+        yield wanted.resolve()
+        return
+    with tempfile.TemporaryDirectory(prefix="atmem-demo-") as made:
+        yield Path(made).resolve()
+
+
+@dataclass(frozen=True)
+class _Work:
+    """The work of the story, and the credentials of those who do it."""
+
+    workflow_id: str
+    published: Path
+    operator: str = field(repr=False)
+    worker: str = field(repr=False)
+
+    @property
+    def run(self) -> tuple[str, ...]:
+        """The worker's command, the same at every attempt."""
+        return ("run", "--workflow-id", self.workflow_id, "--output", str(self.published))
+
+
+@dataclass
+class _Demo:
+    """One running demo: its folder, its server, its administrator."""
+
+    folder: Path
+    server: subprocess.Popen[str]
+    url: str
+    password: str = field(repr=False)
+    steps: int = 0
+
+    @classmethod
+    @contextmanager
+    def started(cls, folder: Path) -> Iterator[_Demo]:
+        """Make the instance, start its server, replace the temporary password."""
+        click.echo(f"A fresh instance in {folder}")
+        made = json.loads(_run(_atmem("init", "--json"), folder))
+        password = secrets.token_urlsafe(_PASSWORD_BYTES)
+        passwords = f"{made['bootstrap']['password']}\n{password}\n"
+        change = _atmem("users", "change-password", ADMINISTRATOR, "--password-file", "-", "--json")
+        _run(change, folder, given=passwords)
+        with (folder / "server.log").open("w") as log:
+            server = subprocess.Popen(
+                _atmem("serve", "--port", "0", "--json"), env=_environment(folder), stdout=subprocess.PIPE,
+                stderr=log, text=True,
+            )  # fmt: skip
+            try:
+                yield cls(folder, server, _address(server, folder), password)
+            finally:
+                _end(server)
+
+    # ---- the story
+
+    def tell(self, document: Path | None) -> None:
+        source = self._document(document)
+        digest = hashlib.sha256(source.read_bytes()).hexdigest()
+        work = self._prepare(source)
+        self._lose_a_worker(work)
+        result = self._resume(work)
+        self._check("Running it once more returns the saved result", self._result(work) == result)
+        files = [path for path in work.published.iterdir() if path.is_file()]
+        self._check("One file is in the folder, and it is the document", _digests(files) == [digest])
+        self._check("The receipt says the same", result.get("sha256") == digest)
+        click.echo(f"\n  {files[0]}\n  {files[0].stat().st_size} bytes, SHA-256 {digest}")
+
+    def _document(self, document: Path | None) -> Path:
+        if document is not None:
+            return document
+        source = self.folder / "release-notes.md"
+        source.write_text(DOCUMENT)
+        return source
+
+    def _prepare(self, source: Path) -> _Work:
+        published = self.folder / "published"
+        operator = self._credential("--principal", "document-operator")
+        prepare = ("prepare", "--workflow-key", WORKFLOW_KEY, "--document", str(source), "--output", str(published))
+        prepared = json.loads(_run(_example(*prepare), self.folder, token=operator, url=self.url))
+        self._check("An agent has prepared the work; it waits for review", prepared["enabled"] is False)
+        workflow_id = prepared["workflow_id"]
+        _run(_atmem("continuity", "enable", workflow_id, "--url", self.url, "--json"), self.folder, token=operator)
+        worker = self._credential(workflow_id, "--principal", "document-worker")
+        work = _Work(workflow_id, published, operator, worker)
+        self._check("An operator has reviewed and enabled it", self._view(work)["enabled"] is True)
+        return work
+
+    def _lose_a_worker(self, work: _Work) -> None:
+        killed = subprocess.run(
+            [sys.executable, "-c", _KILLED_WORKER, *work.run],
+            env=_environment(self.folder, token=work.worker, url=self.url), capture_output=True,
+            timeout=STEP_TIMEOUT_S, check=False,
+        )  # fmt: skip
+        self._check("A worker was killed (SIGKILL) after the effect, before its receipt", killed.returncode < 0)
+        self._check("The document is published, and nobody has said so", len(list(work.published.iterdir())) == 1)
+        is_uncertain = self._view(work)["operations"][0]["status"] == "uncertain"
+        self._check("The server knows that it may have happened", is_uncertain)
+
+    def _resume(self, work: _Work) -> dict[str, Any]:
+        stopped = self._stopped(work)
+        is_held = stopped.get("stopped_safely") == "attempt_in_progress"
+        self._check("A second worker is held back while the first one's lease lives", is_held)
+        _wait_until(float(stopped["lease_until"]) + LEASE_MARGIN_S)
+        result = self._result(work)
+        operation = self._view(work)["operations"][0]
+        modes = [attempt["mode"] for attempt in operation["attempts"]]
+        self._check("Then it asked the destination instead of publishing again", modes == ["execute", "query"])
+        self._check("The work is completed, its receipt saved", operation["status"] == "completed")
+        return result
+
+    def _result(self, work: _Work) -> dict[str, Any]:
+        printed = _run(_example(*work.run), self.folder, token=work.worker, url=self.url)
+        result: dict[str, Any] = json.loads(printed)["result"]
+        return result
+
+    def _stopped(self, work: _Work) -> dict[str, Any]:
+        done = subprocess.run(
+            _example(*work.run), env=_environment(self.folder, token=work.worker, url=self.url), capture_output=True,
+            text=True, timeout=STEP_TIMEOUT_S, check=False,
+        )  # fmt: skip
+        if done.returncode != STOPPED_SAFELY:
+            raise StoryError(f"The second worker was not held back (status {done.returncode}). {done.stderr.strip()}")
+        stopped: dict[str, Any] = json.loads(done.stdout)
+        return stopped
+
+    def _credential(self, *options: str) -> str:
+        issue = _atmem("continuity", "credential", *options, "--url", self.url, "--password-file", "-", "--token-only")
+        return _run(issue, self.folder, given=f"{self.password}\n").strip()
+
+    def _view(self, work: _Work) -> dict[str, Any]:
+        show = _atmem("continuity", "show", work.workflow_id, "--url", self.url, "--json")
+        view: dict[str, Any] = json.loads(_run(show, self.folder, token=work.operator))
+        return view
+
+    def _check(self, claim: str, is_true: bool) -> None:  # noqa: FBT001 - what is claimed, and whether it holds
+        self.steps += 1
+        if not is_true:
+            raise StoryError(f"{self.steps}. {claim}: this was not so. Logs: {self.folder / 'server.log'}")
+        click.echo(f"  {self.steps}. {claim}.")
+
+    def wait(self) -> None:
+        """Serve until Ctrl-C or until the server ends by itself."""
+        try:
+            status = self.server.wait()
+        except KeyboardInterrupt:
+            click.echo("\nStopping.")
+            return
+        raise StoryError(f"The server has ended (status {status}). Logs: {self.folder / 'server.log'}")
+
+
+def _digests(files: Sequence[Path]) -> list[str]:
+    return [hashlib.sha256(path.read_bytes()).hexdigest() for path in files]
+
+
+def _wait_until(at_s: float) -> None:
+    """Wait for a lease to run out, showing how long it still takes."""
+    left_s = at_s - time.time()
+    click.echo(f"     Its lease protects whatever it may still be doing: {left_s:.0f} s to wait.")
+    if not sys.stderr.isatty():
+        time.sleep(max(left_s, 0))
+        return
+    with click.progressbar(length=int(left_s / _BAR_TICK_S) + 1, label="     lease", file=_stderr()) as bar:
+        while time.time() < at_s:
+            time.sleep(_BAR_TICK_S)
+            bar.update(1)
+
+
+def _stderr() -> IO[str]:
+    return click.get_text_stream("stderr")
+
+
+def _atmem(*words: str) -> list[str]:
+    return [sys.executable, "-m", "app.cli", *words]
+
+
+def _example(*words: str) -> list[str]:
+    return [sys.executable, "-m", "continuity.example", *words]
+
+
+def _environment(folder: Path, *, token: str = "", url: str = "") -> dict[str, str]:
+    """Return the environment of a step: nothing of another instance, secrets only where they are used."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("ATMEM_", "ATFLOWS_"))}
+    kept["ATMEM_INSTANCE"] = str(folder / "instance")
+    if token:
+        kept["ATMEM_EVIDENCE_TOKEN"] = token
+    if url:
+        kept["ATMEM_URL"] = url
+    return kept
+
+
+def _run(command_line: Sequence[str], folder: Path, *, token: str = "", url: str = "", given: str = "") -> str:
+    done = subprocess.run(
+        command_line, env=_environment(folder, token=token, url=url), input=given, capture_output=True, text=True,
+        timeout=STEP_TIMEOUT_S, check=False,
+    )  # fmt: skip
+    if done.returncode != 0:
+        raise StoryError(f"{' '.join(command_line[2:5])} … failed: {done.stderr.strip() or done.stdout.strip()}")
+    return done.stdout
+
+
+def _address(server: subprocess.Popen[str], folder: Path) -> str:
+    """Read the address that the server announces."""
+    printed = ""
+    for line in server.stdout or ():
+        printed += line
+        if line.startswith("}"):
+            return str(json.loads(printed)["url"])
+    raise StoryError(f"The server did not start: {(folder / 'server.log').read_text().strip()}")
+
+
+def _end(server: subprocess.Popen[str]) -> None:
+    server.send_signal(signal.SIGTERM)
+    try:
+        server.wait(timeout=STEP_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        server.kill()
+        server.wait()
+    if server.stdout is not None:
+        server.stdout.close()
