@@ -10,7 +10,7 @@ from functools import partial
 from flask import Flask
 from werkzeug.datastructures import ImmutableDict
 
-from app import errors, extensions, health, instance
+from app import errors, extensions, health, instance, pages
 from app.api import coordinators, documentation, evidence, grants, operators, session, workers
 from app.api.paths import WorkflowConverter
 from app.auth import admission, identity
@@ -72,6 +72,7 @@ def make(settings: Settings | None, wiring: Wiring | None) -> Flask:
     app.url_map.converters["workflow"] = WorkflowConverter
     for blueprint in BLUEPRINTS:
         app.register_blueprint(blueprint)
+    pages.install(app)
     app.wsgi_app = Edge(app.wsgi_app, settings, SystemClock() if wiring is None else wiring.clock)  # type: ignore[method-assign]
     return app
 

@@ -1,4 +1,4 @@
-"""The one way to read the body of a request: strict JSON, within the limit of its route.
+"""The one way to read the body of a request: strict JSON or a form, within the limit of its route.
 
 What it refuses, and in this order: a body that is encoded (415), one that is not exactly ``application/json``
 (415), one without ``Content-Length`` (411), one that is too large (413), one that is shorter than it said
@@ -8,8 +8,9 @@ What it refuses, and in this order: a body that is encoded (415), one that is no
 from __future__ import annotations
 
 from typing import Any, Final
+from urllib.parse import parse_qsl
 
-from flask import request
+from flask import g, request
 
 from continuity import limits
 from continuity.errors import LengthRequiredError, MalformedError, TooLargeError, UnsupportedMediaError
@@ -21,10 +22,15 @@ RECEIPT_BODY_BYTES: Final = limits.RECEIPT_BYTES + limits.ENVELOPE_BYTES
 """Largest body of a request that brings a receipt."""
 SMALL_BODY_BYTES: Final = 16 * 1024
 """Largest body of every other request: names, ids and a reason of 1,000 characters, each up to 6 bytes escaped."""
+FORM_BODY_BYTES: Final = 3 * limits.RECEIPT_BYTES + limits.ENVELOPE_BYTES
+"""Largest form: a receipt in it, every byte written as three."""
 _JSON_TYPES: Final = frozenset({
     "application/json", "application/json;charset=utf-8", "application/json; charset=utf-8",
 })  # fmt: skip
+FORM_TYPE: Final = "application/x-www-form-urlencoded"
 _LENGTH_DIGITS: Final = 12
+_FIELDS: Final = 50
+_FORM: Final = "form_fields"
 
 
 def read_json(*, limit_bytes: int) -> dict[str, Any]:
@@ -41,6 +47,43 @@ def read_json(*, limit_bytes: int) -> dict[str, Any]:
         raise UnsupportedMediaError("The body must not be encoded: send no Content-Encoding.")
     if environ.get("CONTENT_TYPE", "").lower() not in _JSON_TYPES:
         raise UnsupportedMediaError("The body must be application/json.")
+    return loads_strict(_read_body(limit_bytes=limit_bytes))
+
+
+def read_form(*, limit_bytes: int = FORM_BODY_BYTES) -> dict[str, str]:
+    """Return the fields of the HTML form that the current request brings, each once; lines end in LF.
+
+    Read once and kept, as both the proof of the sender and the view look at it.
+
+    Raises:
+        UnsupportedMediaError: It is not a form as browsers send it without files.
+        TooLargeError: It is longer than `limit_bytes`. Nothing of it was parsed.
+        MalformedError: It is not UTF-8, or a field comes twice.
+    """
+    if _FORM not in g:
+        setattr(g, _FORM, _parse_form(limit_bytes))
+    fields: dict[str, str] = getattr(g, _FORM)
+    return fields
+
+
+def _parse_form(limit_bytes: int) -> dict[str, str]:
+    if request.mimetype != FORM_TYPE or request.environ.get("HTTP_CONTENT_ENCODING"):
+        raise UnsupportedMediaError(f"The body must be {FORM_TYPE}.")
+    body = _read_body(limit_bytes=limit_bytes)
+    try:
+        pairs = parse_qsl(
+            body.decode("ascii"), keep_blank_values=True, encoding="utf-8", errors="strict", max_num_fields=_FIELDS
+        )
+    except ValueError:
+        raise MalformedError("The form cannot be read.") from None
+    fields = {name: value.replace("\r\n", "\n") for name, value in pairs}
+    if len(fields) != len(pairs):
+        raise MalformedError("A field of the form comes twice.")
+    return fields
+
+
+def _read_body(*, limit_bytes: int) -> bytes:
+    environ = request.environ
     length = environ.get("CONTENT_LENGTH", "")
     if not length or environ.get("HTTP_TRANSFER_ENCODING"):
         raise LengthRequiredError("The request needs a Content-Length.")
@@ -51,4 +94,4 @@ def read_json(*, limit_bytes: int) -> dict[str, Any]:
     body: bytes = environ["wsgi.input"].read(int(length))
     if len(body) != int(length):
         raise MalformedError("The body is shorter than its Content-Length.")
-    return loads_strict(body)
+    return body

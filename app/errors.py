@@ -96,15 +96,16 @@ def render(error: ContinuityError) -> Response:
 def install(app: Flask) -> None:
     """Make `app` answer every error by this module."""
     app.register_error_handler(ContinuityError, render)
-    app.register_error_handler(HTTPException, _render_http)
-    app.register_error_handler(Exception, _render_unexpected)
+    app.register_error_handler(HTTPException, render_http)
+    app.register_error_handler(Exception, render_unexpected)
 
 
 def _body(code: str, message: str) -> dict[str, object]:
     return {"error": {"code": code, "message": message}, "format": ERROR_FORMAT, "request_id": request_id()}
 
 
-def _render_http(error: HTTPException) -> Response:
+def render_http(error: HTTPException) -> Response:
+    """Answer what routing and parsing refuse by themselves."""
     status = error.code or 500
     if status < 400:  # noqa: PLR2004
         # A redirect that routing made; only pages have any.
@@ -117,7 +118,8 @@ def _render_http(error: HTTPException) -> Response:
     return response
 
 
-def _render_unexpected(error: Exception) -> Response:
+def render_unexpected(error: Exception) -> Response:
+    """Answer a request that met a defect, and log where."""
     _log(error, code=UNEXPECTED[0])
     return json_response(_body(*UNEXPECTED), 500)
 

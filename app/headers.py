@@ -40,8 +40,8 @@ PERMISSIONS_POLICY: Final = "camera=(), display-capture=(), geolocation=(), micr
 HSTS: Final = "max-age=63072000"
 HX_HEADERS: Final = frozenset({"hx-redirect", "hx-location", "hx-push-url", "hx-replace-url", "hx-refresh"})
 """Headers by which a reply moves the browser."""
-HX_PATHS: Final = frozenset({"/login", "true", "false"})
-"""All values they may have; app/pages names its own paths here, never anything from a request."""
+HX_PATHS: Final = frozenset({"/login", "/password", "/reauthenticate", "true", "false"})
+"""All values they may have: the pages that must come first, never anything from a request."""
 _ALWAYS: Final[Headers] = [
     ("X-Content-Type-Options", "nosniff"),
     ("Referrer-Policy", "no-referrer"),
@@ -63,7 +63,8 @@ _FORWARDED: Final = (
     "HTTP_X_FORWARDED_FOR", "HTTP_X_FORWARDED_PROTO", "HTTP_X_FORWARDED_HOST", "HTTP_X_FORWARDED_PORT",
     "HTTP_X_FORWARDED_PREFIX", "HTTP_X_FORWARDED_BY", "HTTP_FORWARDED",
 )  # fmt: skip
-_API_PATHS: Final = re.compile(r"/(v1|api)/|/(healthz|readyz|metrics|openapi\.json)\Z")
+API_PATHS: Final = re.compile(r"/(v1|api)/|/(healthz|readyz|metrics|openapi\.json)\Z")
+"""Where programs ask, who get no pages."""
 _UNLOGGED: Final = frozenset({"/healthz", "/readyz"})
 _HOSTS_REMEMBERED: Final = 64
 _SERVER_ERROR: Final = 500
@@ -143,7 +144,7 @@ class Edge:
 
     def _refuse_plain_http(self, method: str, path: str) -> _Refusal:
         """Send a browser to HTTPS; refuse a program, whose credential has already travelled in the clear."""
-        if method in {"GET", "HEAD"} and not _API_PATHS.match(path):
+        if method in {"GET", "HEAD"} and not API_PATHS.match(path):
             location = f"{self._url}/{quote(path.lstrip('/'))}"
             return _Refusal("308 Permanent Redirect", _HTTPS_REQUIRED, (("Location", location),))
         return _Refusal("403 Forbidden", _HTTPS_REQUIRED)

@@ -10,7 +10,7 @@ Source: security.md S03, S08.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -18,6 +18,8 @@ from flask import Request, Response
 
 SECURE_NAME: Final = "__Host-atmem_session"
 PLAIN_NAME: Final = "atmem_session"
+SECURE_VISITOR_NAME: Final = "__Host-atmem_visitor"
+PLAIN_VISITOR_NAME: Final = "atmem_visitor"
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 _VALUE: Final = re.compile(r"[A-Za-z0-9_-]{43}")
 
@@ -27,10 +29,12 @@ class SessionCookie:
     """The cookie of an installation that is reached over HTTPS, or is not."""
 
     is_secure: bool
+    secure_name: str = SECURE_NAME
+    plain_name: str = PLAIN_NAME
 
     @property
     def name(self) -> str:
-        return SECURE_NAME if self.is_secure else PLAIN_NAME
+        return self.secure_name if self.is_secure else self.plain_name
 
     def read(self, request: Request) -> str | None:
         """Return the session id that the request brings; None for none, a damaged one, or more than one."""
@@ -52,3 +56,8 @@ def cookie_for(url: str) -> SessionCookie:
     parts = urlsplit(url)
     is_plain = parts.scheme == "http" and (parts.hostname or "") in _LOOPBACK
     return SessionCookie(is_secure=not is_plain)
+
+
+def visitor_cookie_for(url: str) -> SessionCookie:
+    """Return the cookie of those who have yet to sign in. It carries the sign-in form's proof, and never a session."""
+    return replace(cookie_for(url), secure_name=SECURE_VISITOR_NAME, plain_name=PLAIN_VISITOR_NAME)

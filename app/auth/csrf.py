@@ -22,22 +22,42 @@ from werkzeug.datastructures import Headers
 from continuity.errors import ForbiddenError
 
 HEADER: Final = "X-CSRF-Token"
+FIELD: Final = "csrf_token"
+"""Name of the hidden field that brings the token in a form."""
 _PURPOSE: Final = b"atmem csrf v1"
+_VISITOR_PURPOSE: Final = b"atmem visitor csrf v1"
 _OWN_SITES: Final = frozenset({"same-origin", "none"})
 
 
 def token_for(session_id: str) -> str:
     """Return the token that belongs to the session with this cookie value."""
-    mac = hmac.digest(session_id.encode("ascii"), _PURPOSE, hashlib.sha256)
-    return base64.urlsafe_b64encode(mac).rstrip(b"=").decode("ascii")
+    return _token(session_id, _PURPOSE)
+
+
+def visitor_token_for(visitor_id: str) -> str:
+    """Return the token for the sign-in form of the browser with this visitor cookie. It is good for nothing else."""
+    return _token(visitor_id, _VISITOR_PURPOSE)
 
 
 def check_token(session_id: str, given: str | None) -> None:
     """Refuse a token that is missing or belongs to another session."""
-    # Compared as bytes: `compare_digest` raises on text that is not ASCII.
-    expected = token_for(session_id).encode("ascii")
-    if given is None or not hmac.compare_digest(expected, given.encode("utf-8", "surrogatepass")):
+    if not _is_same(token_for(session_id), given):
         raise ForbiddenError(f"{HEADER} must be the token that signing in returned.", code="csrf_failed")
+
+
+def is_visitor_token(visitor_id: str | None, given: str | None) -> bool:
+    """Say whether the sign-in form was given to this browser."""
+    return visitor_id is not None and _is_same(visitor_token_for(visitor_id), given)
+
+
+def _token(identifier: str, purpose: bytes) -> str:
+    mac = hmac.digest(identifier.encode("ascii"), purpose, hashlib.sha256)
+    return base64.urlsafe_b64encode(mac).rstrip(b"=").decode("ascii")
+
+
+def _is_same(expected: str, given: str | None) -> bool:
+    # Compared as bytes: `compare_digest` raises on text that is not ASCII.
+    return given is not None and hmac.compare_digest(expected.encode("ascii"), given.encode("utf-8", "surrogatepass"))
 
 
 def check_origin(headers: Headers, *, own_origins: frozenset[str]) -> None:

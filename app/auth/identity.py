@@ -21,6 +21,7 @@ from app.auth import csrf, principals
 from app.auth.services import Auth
 from app.auth.sessions import SignedIn
 from app.auth.signin import Visit
+from app.body import FORM_TYPE, read_form
 from app.replies import request_id
 from continuity.errors import ForbiddenError, UnauthenticatedError
 from continuity.services.callers import Caller
@@ -84,7 +85,7 @@ def signed_in() -> SignedIn:
         raise UnauthenticatedError("Sign in first.")
     if request.method not in _SAFE_METHODS:
         check_origin()
-        csrf.check_token(person.session_id, request.headers.get(csrf.HEADER))
+        csrf.check_token(person.session_id, presented_token())
     return person
 
 
@@ -97,6 +98,14 @@ def person_or_none() -> SignedIn | None:
 def presented_session() -> str | None:
     """Return the session id that the browser brings, valid or not: signing in again ends it."""
     return None if "HTTP_AUTHORIZATION" in request.environ else auth().cookie.read(request)
+
+
+def presented_token() -> str | None:
+    """Return the token against forgery that the request brings: in a header, or as the hidden field of a form."""
+    header = request.headers.get(csrf.HEADER)
+    if header is not None or request.mimetype != FORM_TYPE:
+        return header
+    return read_form().get(csrf.FIELD)
 
 
 def check_origin() -> None:

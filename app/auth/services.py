@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from app.auth.accounts import Accounts
-from app.auth.cookies import SessionCookie, cookie_for
+from app.auth.cookies import SessionCookie, cookie_for, visitor_cookie_for
 from app.auth.credentials import Credentials
+from app.auth.own_sessions import OwnSessions
 from app.auth.passwords import Passwords
 from app.auth.principals import Principals
 from app.auth.sessions import Sessions
@@ -34,6 +35,8 @@ class Auth:
     sign_in: SignIn
     throttle: Throttle
     cookie: SessionCookie
+    visitor_cookie: SessionCookie
+    own_sessions: OwnSessions
 
     def tidy(self) -> None:
         """Delete what has ended by time and write down last uses: for the housekeeping, about once a minute."""
@@ -59,4 +62,6 @@ def build(
         sign_in=SignIn(store, audit, clock=clock, passwords=passwords, limit=limit, sessions_=sessions),
         throttle=limit,
         cookie=cookie_for(url),
+        visitor_cookie=visitor_cookie_for(url),
+        own_sessions=OwnSessions(store, audit, clock=clock, settings=settings.session),
     )

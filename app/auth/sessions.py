@@ -80,7 +80,7 @@ class Sessions:
         self._make_room(connection, user_pk=user_pk)
         session_id = secrets.token_urlsafe(_ID_BYTES)
         connection.execute(sa.insert(sessions).values(
-            session_hash=_hash(session_id), user_pk=user_pk, stamp=stamp, created_at=now_us, seen_at=now_us,
+            session_hash=hash_of(session_id), user_pk=user_pk, stamp=stamp, created_at=now_us, seen_at=now_us,
             fresh_until=now_us + self._settings.fresh_s * SECOND_US, epoch=mark.epoch,
         ))  # fmt: skip
         expires_at_us = now_us + self._settings.absolute_s * SECOND_US
@@ -115,7 +115,7 @@ class Sessions:
     def _look(self, session_id: str) -> tuple[SignedIn, int] | None:
         """Return the person and when the row says they were last seen; delete a session that has ended."""
         rows = self._store.autocommit(lambda connection: connection.execute(
-            _FIND, {"session_hash": _hash(session_id)}
+            _FIND, {"session_hash": hash_of(session_id)}
         ).all())  # fmt: skip
         if not rows:
             return None
@@ -128,7 +128,7 @@ class Sessions:
 
     def _is_valid(self, row: Any, *, now_us: int) -> bool:
         settings = self._settings
-        idle_s = settings.administrator_idle_s if row.role == Role.ADMINISTRATOR else settings.idle_s
+        idle_s = settings.idle_of(row.role)
         return (
             row.disabled_at is None
             and row.stamp == row.user_stamp
@@ -214,8 +214,9 @@ def _signed_in(session_id: str, rows: Any, *, now_us: int) -> SignedIn:
 
 
 def _is(session_id: str) -> sa.ColumnElement[bool]:
-    return sessions.c.session_hash == _hash(session_id)
+    return sessions.c.session_hash == hash_of(session_id)
 
 
-def _hash(session_id: str) -> bytes:
+def hash_of(session_id: str) -> bytes:
+    """Return what the database knows a session by."""
     return hashlib.sha256(session_id.encode("ascii")).digest()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
+from continuity.services.callers import Role
+
 SECOND_US: Final = 1_000_000
 MINUTE_S: Final = 60
 HOUR_S: Final = 60 * MINUTE_S
@@ -48,6 +50,10 @@ class SessionSettings:
     per_user: int = 5
     touch_s: int = 30
     """The row says when the session was last seen, to this many seconds: one write in that time, not one a request."""
+
+    def idle_of(self, role: str) -> int:
+        """Return how long somebody of this role may be away, in seconds."""
+        return self.administrator_idle_s if role == Role.ADMINISTRATOR else self.idle_s
 
 
 @dataclass(frozen=True, slots=True)

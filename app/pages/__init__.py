@@ -1,0 +1,48 @@
+"""Pages for people: server-rendered HTML that works without scripts, with htmx where it helps.
+
+=============== ======================================================================
+module          what it knows
+=============== ======================================================================
+display         icons, moments and visible text, for templates
+shell           the frame: who is signed in and where they may go
+destinations    where to go on after signing in
+problems        errors as pages
+home            the first page
+sign_in         signing in and out
+password        choosing a new password
+reauthentication  giving the password again
+account         a person's own sessions and password
+=============== ======================================================================
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from flask import Blueprint, Flask
+
+from app import htmx
+from app.pages import account, destinations, display, home, notes, password, problems, reauthentication, shell, sign_in
+
+BLUEPRINTS: Final[tuple[Blueprint, ...]] = (
+    home.blueprint,
+    sign_in.blueprint,
+    password.blueprint,
+    reauthentication.blueprint,
+    account.blueprint,
+)
+"""Every blueprint of pages; each names its whole paths."""
+
+__all__ = ["BLUEPRINTS", "destinations", "install"]
+
+
+def install(app: Flask) -> None:
+    """Add the pages to `app`, which already has its errors and its people."""
+    htmx.install(app)
+    display.install(app)
+    shell.install(app)
+    notes.install(app)
+    problems.install(app)
+    for blueprint in BLUEPRINTS:
+        problems.PAGE_BLUEPRINTS.add(blueprint.name)
+        app.register_blueprint(blueprint)

@@ -1,0 +1,98 @@
+"""The frame around every page of a signed-in person: who they are and where they may go."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from flask import Flask, current_app, request
+
+from app.auth import admission, identity
+from app.auth.csrf import token_for
+from continuity.errors import UnauthenticatedError
+from continuity.services.callers import Role
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A line of the navigation; all pages of the blueprint named in `endpoint` belong to it."""
+
+    title: str
+    endpoint: str
+    icon: str
+    is_here: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    title: str
+    places: tuple[Place, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Shell:
+    """What the layout shows beside the page. `is_plain_http`: this installation is for trying out."""
+
+    username: str
+    role: str
+    groups: tuple[Group, ...]
+    is_account: bool
+    is_plain_http: bool
+
+
+_ALL_GROUPS: Final = (
+    Group("Decisions", (Place("Resume work", "resume_work.index", "hand-raised"),)),
+    Group("Activity", (Place("Runs", "activity.index", "chart-bar"),)),
+    Group("Threads", (Place("Threads", "threads.index", "chat-bubble-left-right"),)),
+    Group("Records", (Place("Evidence", "evidence_pages.index", "document-magnifying-glass"),)),
+    Group("Administration", (Place("Settings", "settings.index", "cog-6-tooth"),)),
+)
+"""Every place there may be. One is shown when its page exists and admits the person's role."""
+
+
+def install(app: Flask) -> None:
+    """Let the layouts of `app` ask for the frame and forms for their token."""
+    app.context_processor(lambda: {"csrf_token": csrf_token, "shell": shell})
+
+
+def csrf_token() -> str:
+    """Return the token for forms of the person who is signed in."""
+    return token_for(_person().session_id)
+
+
+def shell() -> Shell:
+    """Describe the frame for the person who is signed in."""
+    person = _person()
+    return Shell(
+        username=person.username,
+        role=person.role.value,
+        groups=() if person.must_change else _groups(person.role),
+        is_account=request.blueprint == "account",
+        is_plain_http=not identity.auth().cookie.is_secure,
+    )
+
+
+def _groups(role: Role) -> tuple[Group, ...]:
+    groups = (
+        Group(group.title, tuple(_shown(place) for place in group.places if _is_open(place, role)))
+        for group in _ALL_GROUPS
+    )
+    return tuple(group for group in groups if group.places)
+
+
+def _is_open(place: Place, role: Role) -> bool:
+    if place.endpoint not in current_app.view_functions:
+        return False
+    mark = admission.admission_of(current_app, place.endpoint)
+    return mark is not None and role in mark.roles
+
+
+def _shown(place: Place) -> Place:
+    return Place(place.title, place.endpoint, place.icon, is_here=request.blueprint == place.endpoint.partition(".")[0])
+
+
+def _person() -> identity.SignedIn:
+    person = identity.person_or_none()
+    if person is None:
+        raise UnauthenticatedError("Sign in first.")
+    return person

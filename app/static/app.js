@@ -1,0 +1,144 @@
+/* What pages do beyond HTML: theme, copying, local times, countdowns. Every page works without it.
+
+   One listener an event, on the document: fragments that htmx swaps in need no set-up. */
+(() => {
+  "use strict";
+
+  const root = document.documentElement;
+
+  // ---- theme
+
+  const showTheme = () => {
+    const chosen = root.dataset.theme ?? "system";
+    for (const button of document.querySelectorAll("[data-theme-choice]")) {
+      button.setAttribute("aria-pressed", String(button.dataset.themeChoice === chosen));
+    }
+  };
+
+  const chooseTheme = (choice) => {
+    if (choice === "system") delete root.dataset.theme;
+    else root.dataset.theme = choice;
+    const secure = location.protocol === "https:" ? "; Secure" : "";
+    const age = choice === "system" ? 0 : 31_536_000;
+    document.cookie = `theme=${choice}; Path=/; Max-Age=${age}; SameSite=Lax${secure}`;
+    showTheme();
+  };
+
+  // ---- copying
+
+  const say = (text) => {
+    const place = document.getElementById("said");
+    if (place) place.textContent = text;
+  };
+
+  const copy = async (button) => {
+    const source = button.dataset.copyFrom;
+    const text = source ? (document.getElementById(source)?.textContent ?? "") : (button.dataset.copy ?? "");
+    try {
+      await navigator.clipboard.writeText(text);
+      say("Copied.");
+    } catch {
+      say("Copying is not possible here; select the text instead.");
+    }
+  };
+
+  // ---- passwords, shown on request
+
+  const reveal = (button) => {
+    const input = document.getElementById(button.dataset.reveal);
+    if (!input) return;
+    const isShown = input.type === "password";
+    input.type = isShown ? "text" : "password";
+    button.setAttribute("aria-pressed", String(isShown));
+  };
+
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest("button");
+    if (!button) return;
+    if (button.dataset.themeChoice) chooseTheme(button.dataset.themeChoice);
+    else if (button.dataset.reveal) reveal(button);
+    else if (button.matches(".copy")) void copy(button);
+  });
+
+  // ---- times: local in words, UTC where the pointer rests
+
+  const units = [["year", 31_536_000], ["month", 2_592_000], ["day", 86_400], ["hour", 3_600], ["minute", 60]];
+  const words = new Intl.RelativeTimeFormat(document.documentElement.lang || "en", { numeric: "auto" });
+  const clock = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+
+  const relative = (seconds) => {
+    for (const [unit, size] of units) {
+      if (Math.abs(seconds) >= size) return words.format(Math.round(seconds / size), unit);
+    }
+    return Math.abs(seconds) < 10 ? "just now" : words.format(Math.round(seconds), "second");
+  };
+
+  const showTimes = () => {
+    const now = Date.now();
+    for (const time of document.querySelectorAll("time[datetime]")) {
+      const at = Date.parse(time.dateTime);
+      if (Number.isNaN(at)) continue;
+      time.title = `${time.dateTime} (UTC)`;
+      const text = `${clock.format(at)} (${relative((at - now) / 1000)})`;
+      const shown = time.dataset.short === undefined ? text : relative((at - now) / 1000);
+      if (time.textContent !== shown) time.textContent = shown;
+    }
+  };
+
+  // ---- countdowns: by the server's clock, whatever this machine believes
+
+  const showCountdowns = () => {
+    for (const element of document.querySelectorAll("[data-left]")) {
+      element.dataset.born ??= String(performance.now());
+      const passed = (performance.now() - Number(element.dataset.born)) / 1000;
+      const left = Math.max(0, Math.ceil(Number(element.dataset.left) - passed));
+      const minutes = Math.floor(left / 60);
+      const text = minutes > 0 ? `${minutes} min ${left % 60} s` : `${left} s`;
+      if (element.textContent !== text) element.textContent = text;
+      if (left === 0 && element.dataset.over) {
+        const gated = document.getElementById(element.dataset.over);
+        if (gated) gated.disabled = false;
+      }
+    }
+  };
+
+  const show = () => {
+    showTheme();
+    showTimes();
+    showCountdowns();
+  };
+
+  document.addEventListener("DOMContentLoaded", show);
+  document.addEventListener("htmx:afterSettle", show);
+  setInterval(showCountdowns, 1_000);
+  setInterval(showTimes, 15_000);
+
+  // ---- when a live part cannot be brought up to date
+
+  const trouble = (text) => {
+    const place = document.getElementById("trouble");
+    if (!place) return;
+    const notice = document.createElement("p");
+    notice.className = "notice-line";
+    notice.textContent = text;
+    place.replaceChildren(notice);
+  };
+
+  for (const name of ["htmx:sendError", "htmx:timeout"]) {
+    document.addEventListener(name, () => trouble("The server cannot be reached. What you see may be out of date."));
+  }
+  document.addEventListener("htmx:afterRequest", (event) => {
+    if (event.detail.successful) document.getElementById("trouble")?.replaceChildren();
+  });
+
+  // ---- keyboard: "/" goes to the search, as people expect
+
+  document.addEventListener("keydown", (event) => {
+    const isTyping = event.target.closest("input, textarea, select, [contenteditable]");
+    if (event.key !== "/" || isTyping || event.ctrlKey || event.metaKey || event.altKey) return;
+    const search = document.querySelector("[type='search']");
+    if (!search) return;
+    event.preventDefault();
+    search.focus();
+  });
+})();
