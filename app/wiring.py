@@ -33,6 +33,7 @@ from continuity.services.deletion import Deletions
 from continuity.services.ledger import Ledger
 from continuity.services.listing import Listing
 from continuity.services.owners import Owners
+from continuity.services.reviewing import Reviewing
 from continuity.services.sweeping import Sweeper
 from continuity.services.workflows import Workflows
 from continuity.store import schema
@@ -106,6 +107,7 @@ class Services:
     attempts: Attempts
     controls: Controls
     listing: Listing
+    reviewing: Reviewing
     deletions: Deletions
     watch: ClockWatch
 
@@ -201,6 +203,7 @@ def _services(
         attempts=attempts,
         controls=Controls(store, ledger, audit),
         listing=Listing(store, ledger),
+        reviewing=Reviewing(store, ledger, audit),
         deletions=Deletions(store, ledger, audit, auth.credentials.end_of_workflow),
         watch=watch,
     )

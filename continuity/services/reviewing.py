@@ -71,7 +71,7 @@ class Reviewing:
         """Return everything about a workflow that a person decides by.
 
         Returns:
-            The view with ``history``, ``now`` (Unix seconds), ``pulse`` and, in each operation,
+            The view with ``history``, ``now`` (Unix seconds), ``pulse``, ``is_capture_full`` and, in each operation,
             ``standing``: ``action`` and ``reason`` of the next begin, ``is_live``, ``window_end``,
             ``absence_from`` and ``attempts_left``.
 
@@ -103,6 +103,7 @@ class Reviewing:
                 **view,
                 "history": documents.history(connection, opened, names),
                 "now": seconds(reading.now_us),
+                "is_capture_full": opened.vault.is_capture_full,
                 "pulse": _pulse(row, phase).mark,
             }
 
