@@ -72,12 +72,8 @@ class Attempts:
         """Decide a begin on a workflow that is locked and open. For `Workflows.create` as well."""
         found = self.ledger.operation_with_definition(connection, opened, request.name)
         reading = self.ledger.read_clock(found.database_us)
-        now_us = clocks.dispatch_time_us(
-            reading, opened.workflow.clock_high_water_us, opened.vault.clock_high_water_us
-        )
-        question = Question(
-            opened.workflow, found.operation, opened.vault, request.attempt_id, now_us, reading
-        )
+        now_us = clocks.dispatch_time_us(reading, opened.workflow.clock_high_water_us, opened.vault.clock_high_water_us)
+        question = Question(opened.workflow, found.operation, opened.vault, request.attempt_id, now_us, reading)
         verdict = decide_begin(question)
         if verdict.mode is None:
             return self._refusal(connection, opened, question, verdict)
@@ -89,9 +85,7 @@ class Attempts:
         workflow, operation = self.ledger.record(connection, opened, found, event)
         return _grant(workflow, operation, verdict, found, token)
 
-    def _refusal(
-        self, connection: Connection, opened: Opened, question: Question, verdict: Verdict
-    ) -> dict[str, Any]:
+    def _refusal(self, connection: Connection, opened: Opened, question: Question, verdict: Verdict) -> dict[str, Any]:
         operation = question.operation
         reply = _verdict(opened.workflow, operation, verdict)
         if verdict.action is Action.COMPLETED or verdict.reason is Reason.REFUSED:
@@ -122,9 +116,7 @@ class Attempts:
             found = self.ledger.operation(connection, opened, request.name)
             report = _report(found.operation, request, caller, lease_hash=lease_hash, body=body)
             reading = self.ledger.read_clock(found.database_us)
-            at_us = clocks.stamp_us(
-                reading, opened.workflow.clock_high_water_us, opened.vault.clock_high_water_us
-            )
+            at_us = clocks.stamp_us(reading, opened.workflow.clock_high_water_us, opened.vault.clock_high_water_us)
             decision = decide_outcome(found.operation, report, at_us=at_us)
             if isinstance(decision, Replayed):
                 return {**_reply(decision.reply), "replayed": True}
@@ -193,9 +185,7 @@ def _grant(
     }
 
 
-def _report(
-    operation: Operation, request: OutcomeRequest, caller: Caller, *, lease_hash: str, body: bytes
-) -> Report:
+def _report(operation: Operation, request: OutcomeRequest, caller: Caller, *, lease_hash: str, body: bytes) -> Report:
     attempt = operation.find(request.attempt_id)
     return Report(
         attempt_id=request.attempt_id,

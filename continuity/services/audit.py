@@ -29,9 +29,9 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from continuity import jsontext
-from continuity.errors import SealedError
-from continuity.store.schema import AUDIT_START, audit, audit_head, partitions
-from continuity.vault.partition import PartitionKey
+from continuity.errors import IntegrityError, SealedError
+from continuity.services.partitions import ensure_partition, find_partition
+from continuity.store.schema import AUDIT_START, audit, audit_head
 from continuity.vault.place import Place, length_prefixed
 from continuity.vault.vault import Vault
 
@@ -49,9 +49,6 @@ _MOVE_HEAD: Final = (
     sa.update(audit_head).where(audit_head.c.id == 1).values(seq=sa.bindparam("new_seq"), hash=sa.bindparam("new_hash"))
 )
 _INSERT: Final = sa.insert(audit)
-_READ_KEY: Final = sa.select(partitions.c.key_id, partitions.c.wrapped_key).where(
-    partitions.c.partition_id == PARTITION_ID
-)
 _READ_PAGE: Final = sa.select(audit).where(audit.c.seq > sa.bindparam("after")).order_by(audit.c.seq).limit(PAGE_ROWS)
 
 
@@ -176,9 +173,10 @@ class AuditLog:
             return None
         if self._vault is None:
             raise SealedError("The vault is locked.")
-        key = connection.execute(_READ_KEY).one()
-        partition = self._vault.open_partition(PARTITION_ID, key.wrapped_key, key_id=key.key_id)
-        return jsontext.loads_strict(partition.open(sealed, place=_place(seq)))
+        key = find_partition(connection, self._vault, PARTITION_ID)
+        if key is None:
+            raise IntegrityError("The key of the audit log's details is not there.")
+        return jsontext.loads_strict(key.open(sealed, place=_place(seq)))
 
     def head(self, connection: Connection) -> AuditHead:
         """Read the end of the chain; its hash is empty if somebody removed the row."""
@@ -216,20 +214,11 @@ class AuditLog:
             return None
         plaintext = jsontext.canonical_bytes(dict(detail))
         try:
-            return self._partition(connection, self._vault).seal(plaintext, place=_place(seq))
+            # Asked for each time, not kept: the transaction that made the key may be rolled back.
+            key = ensure_partition(connection, self._vault, PARTITION_ID, kind="audit")
+            return key.seal(plaintext, place=_place(seq))
         except SealedError:
             return None
-
-    def _partition(self, connection: Connection, vault: Vault) -> PartitionKey:
-        # Read each time, not kept: the transaction that made the key may be rolled back.
-        row = connection.execute(_READ_KEY).one_or_none()
-        if row is not None:
-            return vault.open_partition(PARTITION_ID, row.wrapped_key, key_id=row.key_id)
-        # The head is locked, so nobody else makes it now.
-        partition, key = vault.new_partition(PARTITION_ID)
-        values = {"partition_id": PARTITION_ID, "kind": "audit", "key_id": key.key_id, "wrapped_key": key.wrapped}
-        connection.execute(sa.insert(partitions), values)
-        return partition
 
 
 def _place(seq: int) -> Place:

@@ -170,9 +170,11 @@ def _require_seen(caller: Caller, revision: int | None) -> None:
 def _attested_receipt(request: ConfirmRequest, operation_id: str) -> bytes | None:
     if not request.happened:
         return None
-    return canonical_bytes({
-        "outcome": "confirmed_succeeded",
-        "operation_id": operation_id,
-        "effect_id": request.effect_id,
-        "result": request.result,
-    })
+    return canonical_bytes(
+        {
+            "outcome": "confirmed_succeeded",
+            "operation_id": operation_id,
+            "effect_id": request.effect_id,
+            "result": request.result,
+        }
+    )

@@ -106,9 +106,7 @@ class Deletions:
 
     def _finish(self, workflow_id: str, *, actor: str, request_id: str) -> dict[str, int]:
         recorded = self.store.read(deletion.shred_head)
-        head = self.ledger.vault.shred(
-            workflow_id, recorded=ShredHead(recorded.shred_length, recorded.shred_head)
-        )
+        head = self.ledger.vault.shred(workflow_id, recorded=ShredHead(recorded.shred_length, recorded.shred_head))
 
         def destroy(connection: Connection) -> dict[str, int]:
             row = connection.execute(statements.LOCKED_HEAD, {"workflow_id": workflow_id}).one()
@@ -116,9 +114,7 @@ class Deletions:
             if row.deleted_at is not None:
                 raise ConflictError("This workflow was deleted; its key cannot be used again.", code="workflow_deleted")
             now = connection.execute(statements.VAULT).one().now_us
-            at_us = clocks.stamp_us(
-                self.ledger.read_clock(now), row.clock_high_water, facts.clock_high_water_us
-            )
+            at_us = clocks.stamp_us(self.ledger.read_clock(now), row.clock_high_water, facts.clock_high_water_us)
             counts = self._destroy(connection, row, at_us)
             deletion.advance_shred_head(connection, length=head.length, head=head.head)
             entry = AuditEntry(
@@ -137,9 +133,7 @@ class Deletions:
             connection, partition_ix=self.ledger.vault.index(SHRED_PURPOSE, workflow_id), at_us=at_us
         )
         self.revoke_credentials(connection, row.workflow_pk)
-        deletion.release(
-            connection, row.owner_pk, retained=row.retained_bytes, reserved=row.reserved_bytes
-        )
+        deletion.release(connection, row.owner_pk, retained=row.retained_bytes, reserved=row.reserved_bytes)
         return {"workflows": 1, **counts}
 
     def _write_tombstone(self, connection: Connection, opened: Opened) -> None:

@@ -117,9 +117,7 @@ def _past(opened: Opened, row: AnyRow, names: Sequence[str]) -> dict[str, Any]:
 
 
 def _heading(connection: Connection, opened: Opened, phase: str) -> dict[str, Any]:
-    workspace = connection.execute(
-        statements.WORKSPACE_NAME, {"workspace_pk": opened.origin.workspace_pk}
-    ).scalar_one()
+    workspace = connection.execute(statements.WORKSPACE_NAME, {"workspace_pk": opened.origin.workspace_pk}).scalar_one()
     return _head(opened, workspace, phase)
 
 

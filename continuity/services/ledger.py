@@ -230,9 +230,7 @@ class Ledger:
             raise no_such_workflow()
         vault = vault_facts(row)
         if row.deleted_at is not None or row.deleting_at is not None or row.wrapped_key is None:
-            raise ConflictError(
-                "This workflow was deleted; its key cannot be used again.", code="workflow_deleted"
-            )
+            raise ConflictError("This workflow was deleted; its key cannot be used again.", code="workflow_deleted")
         return self.unseal(row, vault)
 
     def unseal(self, row: AnyRow, vault: VaultFacts) -> Opened:
@@ -302,9 +300,7 @@ class Ledger:
         sealed = row._mapping.get("sealed_definition")  # noqa: SLF001 - SQLAlchemy's documented accessor
         if sealed is None:
             return None
-        definition: Mapping[str, Any] = open_json(
-            opened, sealed, definition_place(opened.workflow_id, row.ordinal)
-        )
+        definition: Mapping[str, Any] = open_json(opened, sealed, definition_place(opened.workflow_id, row.ordinal))
         return definition
 
     def accepted_receipt(self, connection: Connection, opened: Opened, ordinal: int) -> Mapping[str, Any]:
@@ -443,9 +439,7 @@ class Ledger:
         owner_pk = opened.origin.owner_pk
         unfinished = int(workflow.is_unfinished_work) - int(opened.workflow.is_unfinished_work)
         if not isinstance(event, AttemptGranted):
-            statements.add_to_owner(
-                connection, owner_pk, unfinished=unfinished, retained=written, reserved=reserved
-            )
+            statements.add_to_owner(connection, owner_pk, unfinished=unfinished, retained=written, reserved=reserved)
             return
         is_admitted = statements.admit_to_owner(
             connection, owner_pk, unfinished=unfinished, retained=written, reserved=reserved,

@@ -71,9 +71,7 @@ class Listing:
         """
 
         def work(connection: Connection) -> dict[str, int]:
-            return {
-                phase.value: listing.count_by_phase(connection, caller.workspaces, phase.value) for phase in Phase
-            }
+            return {phase.value: listing.count_by_phase(connection, caller.workspaces, phase.value) for phase in Phase}
 
         return self.store.read(work)
 
@@ -122,9 +120,7 @@ class Listing:
             by_workflow[operation.workflow_pk].append(operation)
         return [self._summary(row, caller, by_workflow[row.workflow_pk], now_us) for row in rows]
 
-    def _summary(
-        self, row: AnyRow, caller: Caller, operation_rows: Sequence[AnyRow], now_us: int
-    ) -> dict[str, Any]:
+    def _summary(self, row: AnyRow, caller: Caller, operation_rows: Sequence[AnyRow], now_us: int) -> dict[str, Any]:
         opened = self.ledger.open(row, caller)
         operations = [self._operation(operation, opened) for operation in operation_rows]
         return documents.summary(opened, operations, workspace=row.workspace, phase=shown_phase(row, now_us))

@@ -19,7 +19,8 @@ from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
 from continuity.errors import ConflictError, DecryptionError, IntegrityError
 from continuity.services.callers import CallerKind
-from continuity.store.schema import owners, partitions
+from continuity.services.partitions import ensure_partition, find_partition
+from continuity.store.schema import owners
 from continuity.store.store import Store
 from continuity.vault.partition import PartitionKey
 from continuity.vault.place import Place
@@ -79,7 +80,8 @@ class Owners:
             SealedError: The vault is locked.
         """
         principal_ix = self._index(principal_id)
-        sealed = self._key(connection).seal(principal_id.encode("ascii"), place=_place(principal_ix))
+        key = ensure_partition(connection, self._vault, PARTITION, kind="owner")
+        sealed = key.seal(principal_id.encode("ascii"), place=_place(principal_ix))
         values = {
             "workspace_pk": workspace_pk, "kind": kind.value, "principal_ix": principal_ix, "sealed_principal": sealed,
         }  # fmt: skip
@@ -109,7 +111,7 @@ class Owners:
         rows = connection.execute(_NAME.where(owners.c.sealed_principal.is_not(None))).all()
         if not rows:
             return {}
-        key = self._open(connection.execute(_KEY).one_or_none())
+        key = self._key(connection)
         return {row.owner_pk: _name_of(key, row) for row in rows}
 
     def forget(self) -> None:
@@ -122,32 +124,19 @@ class Owners:
     def _read_name(self, owner_pk: int, _epoch: int) -> str:
         statement = _NAME.where(owners.c.owner_pk == owner_pk)
         row = self._store.autocommit(lambda connection: connection.execute(statement).one_or_none())
-        key_row = self._store.autocommit(lambda connection: connection.execute(_KEY).one_or_none())
         if row is None or row.sealed_principal is None:
             raise IntegrityError("A principal's row is damaged.")
-        return _name_of(self._open(key_row), row)
+        return _name_of(self._store.autocommit(self._key), row)
 
     def _key(self, connection: Connection) -> PartitionKey:
-        row = connection.execute(_KEY).one_or_none()
-        if row is None:
-            _, wrapped = self._vault.new_partition(PARTITION)
-            values = {
-                "partition_id": PARTITION, "kind": "owner", "key_id": wrapped.key_id, "wrapped_key": wrapped.wrapped,
-            }  # fmt: skip
-            _insert_new(connection, partitions, values=values, key=partitions.c.partition_id)
-            # Read back: another process may have made it first.
-            row = connection.execute(_KEY).one()
-        return self._open(row)
-
-    def _open(self, row: Any) -> PartitionKey:
-        if row is None or row.wrapped_key is None:
+        key = find_partition(connection, self._vault, PARTITION)
+        if key is None:
             raise IntegrityError("The key of principals' names is not there.")
-        return self._vault.open_partition(PARTITION, row.wrapped_key, key_id=row.key_id)
+        return key
 
 
 _OWNER: Final = sa.select(owners.c.owner_pk, owners.c.kind, owners.c.workspace_pk)
 _NAME: Final = sa.select(owners.c.owner_pk, owners.c.principal_ix, owners.c.sealed_principal)
-_KEY: Final = sa.select(partitions.c.wrapped_key, partitions.c.key_id).where(partitions.c.partition_id == PARTITION)
 
 
 def _place(principal_ix: bytes) -> Place:

@@ -392,4 +392,3 @@ def _created(draft: _Draft) -> dict[str, Any]:
         "epoch": draft.workflow.epoch,
         "operations": [records.operation_to_json(operation) for operation in draft.operations],
     }
-
