@@ -17,8 +17,9 @@ from pydantic.json_schema import models_json_schema
 from werkzeug.routing import Rule
 
 from app.api import answers, schemas
-from app.api.paths import WORKFLOW_ID
-from app.auth.admission import STATIC, Admission, admission_of, public
+from app.auth.admission import Admission, admission_of, public
+from app.headers import API_PATHS
+from app.paths import WORKFLOW_ID
 from app.replies import JSON_TYPE, json_bytes
 from continuity import limits
 from continuity.decisions.phases import Phase
@@ -174,8 +175,8 @@ def document(app: Flask) -> dict[str, Any]:
 
 
 def documented(app: Flask) -> Iterator[Rule]:
-    """Return the rules of the JSON API in their order: all but the front-end files."""
-    return (rule for rule in app.url_map.iter_rules() if rule.endpoint != STATIC)
+    """Return the rules of the JSON API in their order: pages and front-end files are none."""
+    return (rule for rule in app.url_map.iter_rules() if API_PATHS.match(rule.rule))
 
 
 def path_of(rule: Rule) -> str:

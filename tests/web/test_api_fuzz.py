@@ -1,0 +1,109 @@
+"""Whatever is sent, the answer is one that the contract names (security.md J14). Examples are generated from it."""
+
+from __future__ import annotations
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from schemathesis.checks import not_a_server_error
+from schemathesis.generation import GenerationMode
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+    unsupported_method,
+)
+
+from app.api.documentation import ROUTES, document, documented, method_of, path_of
+from tests.web.matrix import World
+from tests.web.site import COOKIE, site_on
+
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+    unsupported_method,
+]
+EXAMPLES = 15
+ENDPOINTS = sorted(ROUTES)
+# Only people may: the session's cookie and token go along.
+SESSIONS = {"grants.issue", "grants.revoke", "operators.confirm", "session.change_password", "session.logout",
+            "session.reauthenticate"}  # fmt: skip
+BOUNDED = settings(
+    max_examples=EXAMPLES, deadline=None, database=None, derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
+)  # fmt: skip
+
+
+class Fuzzed:
+    """An installation, its contract, and objects that generated requests may meet."""
+
+    def __init__(self, site):
+        self.world = World(site)
+        self.schema = schemathesis.openapi.from_dict(document(site.app))
+        self.schema.app = site.app
+        self.rules = {rule.endpoint: rule for rule in documented(site.app)}
+        self.targets = [self.world.target(state).workflow_id for state in ("enabled", "begun", "paused", "ended")]
+        self.operator = {"Authorization": f"Bearer {self.world._tokens['operator of all']}"}
+
+    def operation(self, endpoint):
+        rule = self.rules[endpoint]
+        return self.schema[path_of(rule)][method_of(rule)]
+
+    def prove(self, endpoint, case):
+        """Put proofs on the request with which it gets as far as its body."""
+        case.headers, case.cookies = dict(self.operator), {}
+        if endpoint in SESSIONS:
+            self.world.site.clock.advance(61)
+            browser = self.world.site.signed_in("adm")
+            case.headers, case.cookies = {"X-CSRF-Token": browser.csrf}, {COOKIE: browser.cookie()}
+
+
+@pytest.fixture(scope="module")
+def fuzzed(instance_template, tmp_path_factory):
+    instance = instance_template.copy_to(tmp_path_factory.mktemp("fuzz") / "instance")
+    with site_on(instance.folder) as site:
+        yield Fuzzed(site)
+
+
+@pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE], ids=["in form", "out of form"])
+@pytest.mark.parametrize("endpoint", ENDPOINTS)
+def test_only_documented_answers(fuzzed, endpoint, mode):
+    operation = fuzzed.operation(endpoint)
+    if mode is GenerationMode.NEGATIVE and not can_be_wrong(operation):
+        # Nothing can be wrong about a request without body and parameters.
+        mode = GenerationMode.POSITIVE
+
+    @BOUNDED
+    @given(
+        case=operation.as_strategy(generation_mode=mode),
+        target=st.sampled_from(fuzzed.targets),
+        is_known=st.booleans(),
+    )
+    def run(case, target, is_known):
+        fuzzed.prove(endpoint, case)
+        if is_known and case.path_parameters:
+            case.path_parameters = {"workflow_id": target}
+            if isinstance(case.body, dict) and "name" in case.body:
+                case.body["name"] = "publish"
+        case.validate_response(case.call(), checks=CHECKS)
+
+    run()
+
+
+@pytest.mark.parametrize("endpoint", ENDPOINTS)
+def test_only_documented_answers_to_invented_credentials(fuzzed, endpoint):
+    @BOUNDED
+    @given(case=fuzzed.operation(endpoint).as_strategy())
+    def run(case):
+        case.validate_response(case.call(), checks=CHECKS)
+
+    run()
+
+
+def can_be_wrong(operation):
+    return bool(operation.definition.raw.get("requestBody") or operation.definition.raw.get("parameters"))
