@@ -151,9 +151,10 @@ class ContinuityClient:
             body["begin"] = dict(begin)
         return self._transport.call("POST", _ROOT, body, most_bytes=VIEW_BYTES)
 
-    def get_workflow(self, workflow_id: str) -> dict[str, Any]:
-        """Return the workflow's view with its history."""
-        return self._transport.call("GET", _path(workflow_id), most_bytes=VIEW_BYTES)
+    def get_workflow(self, workflow_id: str, *, reply_timeout_s: float | None = None) -> dict[str, Any]:
+        """Return the workflow's view with its history, within `reply_timeout_s` seconds if given."""
+        path = _path(workflow_id)
+        return self._transport.call("GET", path, most_bytes=VIEW_BYTES, reply_timeout_s=reply_timeout_s)
 
     def list_workflows(self, **filters: str | int) -> dict[str, Any]:
         """Return one page of summaries, newest first, and ``next_cursor``.

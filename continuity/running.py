@@ -29,7 +29,7 @@ from continuity.decisions.states import Mode, Outcome, Status
 from continuity.delivery import Patience, deliver
 from continuity.errors import ContinuityError, TransportError
 from continuity.stops import OutcomeNotRecorded, RecoveryBlocked
-from observations.client import ObservedAttempt, Reporting, charging
+from observations.client import WAIT_S, ObservedAttempt, Reporting, charging
 from observations.events import EventName
 
 BEGINS_MOST: Final = 3
@@ -70,8 +70,8 @@ class Calls(Protocol):
     ) -> dict[str, Any]:
         """Send a receipt, once."""
 
-    def get_workflow(self, workflow_id: str) -> dict[str, Any]:
-        """Read the workflow's view."""
+    def get_workflow(self, workflow_id: str, *, reply_timeout_s: float | None = None) -> dict[str, Any]:
+        """Read the workflow's view, within so many seconds if given."""
 
     def page(self, workflow_id: str) -> str:
         """Say where people see the workflow."""
@@ -290,8 +290,16 @@ class OperationRun:
             raise self._stopped("effect_not_found", retry_after_s=wait_s)
 
     def _absence_final_in_s(self, grant: Grant) -> float | None:
-        """Say how many seconds too early the query was granted; None if absence is never final."""
-        operation = self._operation()
+        """Say how many seconds too early the query was granted; None if absence is never final, or nobody can say.
+
+        The query's outcome is recorded: whatever is wrong with the view, stopping here is safe.
+        """
+        try:
+            return self._early_by_s(self._operation(), grant)
+        except (ContinuityError, KeyError, TypeError, AttributeError):
+            return None
+
+    def _early_by_s(self, operation: Mapping[str, Any], grant: Grant) -> float | None:
         final_after_s = operation.get("absence_final_after_seconds")
         attempts = {attempt.get("attempt_id"): attempt for attempt in operation.get("attempts", ())}
         query = attempts.get(grant.attempt_id)
@@ -303,15 +311,16 @@ class OperationRun:
     def _history(self) -> tuple[bool | None, bool | None]:
         """Say whether the next execute is a retry and the next attempt a recovery; for observers only."""
         try:
-            operation = self._operation()
-        except ContinuityError as error:
+            operation = self._operation(reply_timeout_s=WAIT_S)
+            executes = [attempt["mode"] == Mode.EXECUTE.value for attempt in operation["attempts"]]
+            return any(executes), operation["status"] == Status.UNCERTAIN.value
+        except Exception as error:  # noqa: BLE001 - what is for observers must not be able to disturb the work
             self._reporting.count(error)
             return None, None
-        executes = [attempt for attempt in operation.get("attempts", ()) if attempt.get("mode") == Mode.EXECUTE.value]
-        return bool(executes), operation.get("status") == Status.UNCERTAIN.value
 
-    def _operation(self) -> Mapping[str, Any]:
-        operations = self._calls.get_workflow(self._workflow_id).get("operations")
+    def _operation(self, *, reply_timeout_s: float | None = None) -> Mapping[str, Any]:
+        view = self._calls.get_workflow(self._workflow_id, reply_timeout_s=reply_timeout_s)
+        operations = view.get("operations")
         found = [op for op in operations or () if isinstance(op, dict) and op.get("name") == self._name]
         if not found:
             raise TransportError("The workflow's view does not hold the operation.")

@@ -397,6 +397,48 @@ def test_a_file_that_took_the_name_meanwhile_is_looked_at(arguments, output):
     assert names(output) == [NAME]
 
 
+def test_a_name_that_was_taken_and_is_free_again_leaves_the_outcome_unknown(arguments, output):
+    class Flickering(Folder):
+        def give_name(self, written, name):
+            raise FileExistsError(errno.EEXIST, "taken for a moment")
+
+    with pytest.raises(FileExistsError):
+        execute(DirectoryPublisher(output, open_folder=Flickering), arguments)
+
+    assert names(output) == []
+
+
+def test_a_written_file_that_was_replaced_by_a_file_is_not_called_published(arguments, output):
+    class Replaced(Folder):
+        def give_name(self, written, name):
+            super().give_name(written, name)
+            (output / name).unlink()
+
+    with pytest.raises(OSError, match="not the one"):
+        execute(DirectoryPublisher(output, open_folder=Replaced), arguments)
+
+
+def test_a_directory_that_has_moved_is_not_asked(arguments, output):
+    class Moving(Folder):
+        def __init__(self, path):
+            super().__init__(path)
+            output.rename(output.with_name("moved"))
+
+    for call in (execute, query):
+        with pytest.raises(NotDispatched):
+            call(DirectoryPublisher(output, open_folder=Moving), arguments)
+        output.with_name("moved").rename(output)
+
+
+def test_a_directory_whose_path_is_no_text_is_refused(document, tmp_path):
+    with pytest.raises(errors.MalformedError):
+        publish_arguments(document, os.fsdecode(os.fsencode(tmp_path) + b"/\xff"))
+
+
+def test_a_publisher_shows_its_directory(output):
+    assert str(output) in repr(DirectoryPublisher(output))
+
+
 def test_a_written_file_that_was_exchanged_is_not_called_published(arguments, output, tmp_path):
     (tmp_path / "evil").write_bytes(b"evil")
 

@@ -145,6 +145,12 @@ def test_a_live_lease_says_until_when_and_how_long_to_wait_at_most():
     assert 0 <= stop.retry_after_s <= limits.LEASE_S
 
 
+@pytest.mark.parametrize("reply", [{"action": "blocked"}, {"action": "blocked", "reason": 5}, {"action": "completed"}])
+def test_a_stop_without_a_reason_and_a_completion_without_a_receipt_are_outside_the_contract(reply):
+    with world(begin=[lambda handler, _seen: handler.reply(reply)]) as there, pytest.raises(errors.TransportError):
+        run(there.client, Upload())
+
+
 def test_a_stop_survives_pickling():
     stop = RecoveryBlocked("abandoned", WORKFLOW, page="http://x", lease_until=1.5, retry_after_s=2.5)
 
@@ -627,6 +633,31 @@ def test_absence_that_is_not_final_yet_says_when_to_ask_again(attempts, final_af
         assert len(there.calls("begin")) == 1
     assert stop.code == "effect_not_found"
     assert stop.retry_after_s == pytest.approx(wait_s)
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        None, {}, {"operations": []}, {"operations": [{"name": "upload"}]}, {"operations": [5]},
+        {"operations": [{"name": "upload", "absence_final_after_seconds": 1, "attempts": [5]}]},
+        {"operations": [{"name": "upload", "absence_final_after_seconds": "soon", "attempts": []}]},
+    ],
+)  # fmt: skip
+def test_a_view_that_nobody_can_read_stops_as_safely(view):
+    with world(
+        begin=[granted("query")], outcome=[accepted("uncertain")], view=None if view is None else lambda _seen: view
+    ) as there:
+        stop = stops(there.client, Upload())
+
+    assert (stop.code, stop.retry_after_s) == ("effect_not_found", None)
+
+
+def test_times_that_are_none_stop_as_safely():
+    with absent_world(
+        [EXECUTE, {**QUERY, "started": None}], absence_final_after_seconds=1,
+        begin=[granted("query")], outcome=[accepted("uncertain")],
+    ) as there:  # fmt: skip
+        assert stops(there.client, Upload()).retry_after_s is None
 
 
 def test_an_attempt_that_reached_nothing_does_not_put_absence_off():
