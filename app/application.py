@@ -12,12 +12,12 @@ from werkzeug.datastructures import ImmutableDict
 
 from app import errors, extensions, health, instance, pages
 from app.api import coordinators, documentation, evidence, grants, operators, session, workers
-from app.api.paths import WorkflowConverter
 from app.auth import admission, identity
 from app.body import DEFINITION_BODY_BYTES
 from app.config import Settings, SettingsError, load_settings
 from app.headers import Edge
 from app.overview import CLOCK_NOTE
+from app.paths import WorkflowConverter
 from app.replies import StrictJSONProvider
 from app.vendored import check_vendored
 from app.wiring import KeyProvider, Overrides, SystemClock, Wiring, built

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
-from app.api.paths import WORKFLOW_ID
+from app.paths import WORKFLOW_ID
 from continuity.decisions.beginning import Action
 from continuity.decisions.beginning import Reason as BeginReason
 from continuity.decisions.phases import Phase
@@ -211,9 +211,7 @@ class OutcomeReply(Reply):
     reason: Literal["stale_lease"] | None = None
     replayed: Literal[True] | None = None
 
-    model_config = ConfigDict(
-        json_schema_extra={"example": {"accepted": True, "status": "completed", "revision": 3}}
-    )
+    model_config = ConfigDict(json_schema_extra={"example": {"accepted": True, "status": "completed", "revision": 3}})
 
 
 class RenewReply(Reply):

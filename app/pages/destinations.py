@@ -14,7 +14,7 @@ from typing import Final
 
 from flask import current_app, request, url_for
 
-from app.api.paths import WORKFLOW_ID
+from app.paths import WORKFLOW_ID
 
 HOME: Final = "home.index"
 NEXT: Final = "next"

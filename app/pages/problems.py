@@ -20,8 +20,8 @@ from app.replies import request_id
 from continuity.errors import ContinuityError, ForbiddenError, UnauthenticatedError
 
 HTML_TYPE: Final = "text/html; charset=utf-8"
-CHOOSE_PASSWORD: Final = "/password"
-REAUTHENTICATE: Final = "/reauthenticate"
+CHANGE_FIRST: Final = "/password"
+CONFIRM_FIRST: Final = "/reauthenticate"
 _SERVER_ERROR: Final = 500
 
 
@@ -100,9 +100,9 @@ def _of_product(error: ContinuityError) -> Response:
     if isinstance(error, UnauthenticatedError):
         return htmx.sign_in_again(url_for("sign_in.show", next=destinations.code_here()))
     if isinstance(error, ForbiddenError) and error.code == "password_change_required":
-        return _elsewhere(CHOOSE_PASSWORD, url_for("password.show"))
+        return _elsewhere(CHANGE_FIRST, url_for("password.show"))
     if isinstance(error, ForbiddenError) and error.code == "reauthentication_required":
-        return _elsewhere(REAUTHENTICATE, url_for("reauthentication.show", next=destinations.code_here()))
+        return _elsewhere(CONFIRM_FIRST, url_for("reauthentication.show", next=destinations.code_here()))
     return _page(answer, error.code)
 
 
