@@ -248,6 +248,13 @@ class TestWhatAChangeEnds:
         assert not is_alive(here, welcome)
         assert here.rows(sessions) == []
 
+    def test_a_disabled_account_has_no_session_whatever_its_stamp(self, here):
+        welcome = sign_in(here, "ada", here.person("ada"))
+
+        here.change(users, disabled_at=here.clock.now_us())
+
+        assert not is_alive(here, welcome)
+
     def test_the_same_role_again_ends_nothing(self, here):
         welcome = sign_in(here, "ada", here.person("ada"))
 
@@ -264,6 +271,7 @@ class TestWhatAChangeEnds:
         assert not is_alive(people, here)
         assert not is_alive(people, elsewhere)
         assert is_alive(people, changed)
+        assert len(people.rows(sessions)) == 1
         assert changed.session.csrf_token != here.session.csrf_token
 
     def test_enabling_lets_the_person_in_with_the_old_password(self, here):
