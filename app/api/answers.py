@@ -87,6 +87,7 @@ class Attempt(Reply):
     renewals: int
     ended: Seconds | None = None
     outcome: Outcome | None = None
+    receipt: dict[str, Any] | None = Field(default=None, description="What ended it, unless it ended the operation.")
 
 
 class LateReceipt(Reply):
