@@ -20,7 +20,8 @@ from app.overview import CLOCK_NOTE
 from app.paths import WorkflowConverter
 from app.replies import StrictJSONProvider
 from app.vendored import check_vendored
-from app.wiring import KeyProvider, Overrides, SystemClock, Wiring, built
+from app.wiring import Overrides, SystemClock, Wiring, built
+from continuity.vault import KeyProvider
 
 BLUEPRINTS = (
     health.blueprint,

@@ -13,6 +13,7 @@ from continuity.decisions.phases import Phase
 from continuity.errors import ContinuityError, UnavailableError
 from continuity.store import listing
 from continuity.store.engine import describe
+from continuity.vault import KeyProvider
 
 SERVER_NOTE: Final = "server"
 """Note of the serving process: ``url``, ``process``, ``started_us``."""
@@ -37,7 +38,7 @@ class Overview:
     problems: list[str]
 
 
-def look(settings: Settings, *, keys: wiring.KeyProvider | None = None) -> Overview:
+def look(settings: Settings, *, keys: KeyProvider | None = None) -> Overview:
     """Look at an instance.
 
     Raises:
@@ -81,7 +82,7 @@ def look(settings: Settings, *, keys: wiring.KeyProvider | None = None) -> Overv
     )
 
 
-def _problems(settings: Settings, provider: wiring.KeyProvider) -> list[str]:
+def _problems(settings: Settings, provider: KeyProvider) -> list[str]:
     """Try what a start would try, and say what is wrong instead of stopping at it."""
     try:
         with wiring.built(settings, keys=provider):
