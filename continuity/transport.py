@@ -49,6 +49,9 @@ CONNECT_TIMEOUT_S: Final = 5.0
 REPLY_TIMEOUT_S: Final = 20.0
 """More than the server's own bound for a statement (15 s), less than the 30 s a grant may be used for."""
 
+POOL_CONNECTIONS: Final = 64
+"""Idle connections kept: as many threads may call at once without connecting anew each time."""
+
 REPLY_BYTES: Final = 2 * 1024 * 1024
 """A definition (256 KiB) and a receipt (64 KiB), every character escaped, fit in."""
 VIEW_BYTES: Final = 64 * 1024 * 1024
@@ -327,7 +330,7 @@ def _new_session(ca_file: str | None, adapter: Adapter | None) -> requests.Sessi
     session.verify = True if ca_file is None else ca_file
     session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
     session.headers["User-Agent"] = "atmem-continuity"
-    adapter = adapter or _Adapter(max_retries=0)
+    adapter = adapter or _Adapter(max_retries=0, pool_maxsize=POOL_CONNECTIONS)
     session.mount("https://", adapter)
     session.mount("http://", adapter)
     return session
