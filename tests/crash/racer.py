@@ -15,11 +15,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from app.cli.remote import PersonConnection
 from app.config import load_settings
 from app.wiring import built
 from continuity.errors import ContinuityError
 from continuity.services.callers import Caller, CallerKind
-from continuity.transport import Transport
+from continuity.transport import Connection, Transport
 from continuity.wire import BeginRequest, OutcomeRequest
 
 Request = Mapping[str, Any]
@@ -27,13 +28,17 @@ PATIENCE_S = 30
 
 
 def race(
-    *, requests: Sequence[Request], meeting: str, report: str, url: str = "", token: str = "", instance: str = ""
-) -> None:
+    *, requests: Sequence[Request], meeting: str, report: str, url: str = "", token: str = "", username: str = "",
+    password: str = "", instance: str = "",
+) -> None:  # fmt: skip
     """Send each request from a thread of its own, all at once, and write down every answer."""
     answers: list[dict[str, Any]] = [{}] * len(requests)
     gate = threading.Barrier(len(requests) + 1)
     with ExitStack() as stack:
-        send = _over_http(stack, url, token) if url else _by_services(stack, instance)
+        if instance:
+            send = _by_services(stack, instance)
+        else:
+            send = _over_http(stack, _connected(url, token, username=username, password=password))
 
         def run(number: int) -> None:
             gate.wait()
@@ -49,10 +54,18 @@ def race(
     Path(report).write_text(json.dumps(answers))
 
 
-def _over_http(stack: ExitStack, url: str, token: str) -> Callable[[Request], Mapping[str, Any]]:
-    transport = stack.enter_context(Transport(url, token))
+def _connected(url: str, token: str, *, username: str, password: str) -> Connection:
+    if token:
+        return Transport(url, token)
+    person = PersonConnection(url)
+    person.sign_in(username, password)
+    return person
+
+
+def _over_http(stack: ExitStack, connection: Connection) -> Callable[[Request], Mapping[str, Any]]:
+    stack.enter_context(connection)
     # The pool of connections opens one for each thread that finds none idle.
-    return lambda request: transport.call("POST", request["path"], request["body"])
+    return lambda request: connection.call("POST", request["path"], request["body"])
 
 
 def _by_services(stack: ExitStack, instance: str) -> Callable[[Request], Mapping[str, Any]]:

@@ -280,3 +280,5 @@ def staged(
     finally:
         stage.stop()
     assert stage.problems() == []
+    assert stage.server_errors() == []
+    assert "is locked" not in stage.log.read_text()
