@@ -71,7 +71,10 @@ def as_person(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(command)
     def run(*, url: str, username: str | None, password_file: Any, token_env: str | None = None, **options: Any) -> Any:
-        return command(server=Server(url, username, password_file, token_env), **options)
+        try:
+            return command(server=Server(url, username, password_file, token_env), **options)
+        except TransportError as error:
+            raise click.ClickException(f"No answer from {url}: {error.message}") from None
 
     for option in reversed(_OPTIONS):
         run = option(run)

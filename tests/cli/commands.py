@@ -44,7 +44,7 @@ class Terminal:
     def here(self, *arguments: str, server: bool = True, input: str | None = None) -> Result:  # noqa: A002
         """Run `atmem` in this process."""
         url = ("--url", self.server.url) if server else ()
-        names = {name: None for name in ("ATMEM_EVIDENCE_TOKEN", "ATMEM_URL", "ATMEM_DATABASE_URL")}
+        names = dict.fromkeys(("ATMEM_EVIDENCE_TOKEN", "ATMEM_URL", "ATMEM_DATABASE_URL"))
         variables = {**names, "ATMEM_INSTANCE": str(self.server.instance.folder), **self.variables}
         return CliRunner(env=variables).invoke(main, [*arguments, *url], obj=OVERRIDES, input=input)
 

@@ -1,0 +1,411 @@
+"""`atmem continuity`: each command against the real server, as a person types it and as a script calls it."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import subprocess
+import sys
+import termios
+import time
+
+import pytest
+
+from tests.cli.commands import PASSWORD, Terminal
+from tests.servers import ROOT, environment
+
+OPERATION = {"name": "publish", "tool": "files", "arguments": {"text": "hello"}}
+
+
+@pytest.fixture(scope="module")
+def shell(shared_server, tmp_path_factory):
+    return Terminal(shared_server, tmp_path_factory.mktemp("shell"))
+
+
+@pytest.fixture(scope="module")
+def token(shell):
+    return shell.token("--principal", "cli-operator")
+
+
+@pytest.fixture
+def operator(shell, token):
+    """The terminal with an operator's credential in the environment."""
+    shell.variables = {"ATMEM_EVIDENCE_TOKEN": token}
+    yield shell
+    shell.variables = {}
+
+
+@pytest.fixture
+def person(shell):
+    """Run a command as the administrator, whatever credential is in the environment."""
+    who = ("--username", "administrator", *shell.as_person())
+    return lambda *arguments, **options: shell.here(*arguments, *who, **options)
+
+
+@pytest.fixture
+def work(operator, tmp_path, request):
+    """Make a workflow by `create` and return its view."""
+
+    def make(**over):
+        path = tmp_path / "work.json"
+        body = {"workflow_key": f"k-{time.time_ns()}", "operations": [OPERATION], **over}
+        path.write_text(json.dumps(body))
+        return operator.json("continuity", "create", "--file", str(path))
+
+    return make
+
+
+# --- Credentials ---
+
+
+def test_token_only_prints_the_secret_and_nothing_else(person):
+    done = person("continuity", "credential", "--principal", "only-a-token", "--token-only")
+
+    assert done.exit_code == 0
+    assert done.stdout.startswith("atm_o_")
+    assert len(done.stdout.rstrip("\n")) == 56
+    assert done.stdout.count("\n") == 1
+    assert done.stderr == ""
+
+
+def test_a_credential_is_shown_with_what_it_is_for(person):
+    done = person("continuity", "credential", "--principal", "shown", "--coordinator", "--workspace", "my-project")
+
+    assert done.exit_code == 0
+    assert "continuity_coordinator" in done.stdout
+    assert "atm_c_" in done.stdout
+    assert "shown this once" in done.stderr
+
+
+def test_a_credential_for_a_workflow_is_a_workers_and_may_do_nothing_else(shell, work, person):
+    workflow_id = work()["workflow_id"]
+    issued = json.loads(
+        person("continuity", "credential", workflow_id, "--principal", "narrow", "--expires", "2h", "--json").stdout
+    )
+    shell.variables = {"ATMEM_EVIDENCE_TOKEN": issued["token"]}
+
+    assert issued["role"] == "continuity_host"
+    assert issued["expires_at"] - time.time() == pytest.approx(7_200, abs=60)
+    assert shell.here("continuity", "show", workflow_id).exit_code == 0
+    refused = shell.here("continuity", "enable", workflow_id)
+    assert (refused.exit_code, refused.stderr) == (1, "Error: A credential of this kind may not do this.\n")
+
+
+@pytest.mark.parametrize("expires", ["", "90", "0d", "d", "1w", "-1d", "1.5h"])
+def test_an_expiry_that_cannot_be_read_is_wrong_usage(person, expires):
+    done = person("continuity", "credential", "--principal", "p", "--expires", expires)
+
+    assert done.exit_code == 2
+    assert "--expires" in done.stderr
+
+
+def test_an_expiry_beyond_a_year_is_refused_by_name(person):
+    done = person("continuity", "credential", "--principal", "p", "--expires", "366d")
+
+    assert done.exit_code == 1
+    assert "expires_in_seconds" in done.stderr
+
+
+def test_a_coordinator_has_no_workflow(person):
+    done = person("continuity", "credential", "wf_" + "0" * 32, "--principal", "p", "--coordinator")
+
+    assert done.exit_code == 2
+
+
+def test_a_revoked_credential_is_refused_from_the_next_call_on(shell, person):
+    token = shell.token("--principal", "to-be-ended")
+    revoked = person("continuity", "revoke", "to-be-ended")
+    shell.variables = {"ATMEM_EVIDENCE_TOKEN": token}
+
+    assert (revoked.exit_code, revoked.stdout) == (0, "Revoked: 1.\n")
+    done = shell.here("continuity", "list")
+    assert done.exit_code == 1
+    assert "credential" in done.stderr
+
+
+def test_revoking_nobody_is_a_clear_failure(person):
+    done = person("continuity", "revoke", "never-there")
+
+    assert (done.exit_code, done.stderr) == (1, "Error: No such principal.\n")
+
+
+# --- Who asks ---
+
+
+def test_a_wrong_password_is_one_clear_line(shell, tmp_path):
+    wrong = tmp_path / "wrong"
+    wrong.write_text("not the password\n")
+
+    done = shell.here("continuity", "list", "--username", "administrator", "--password-file", str(wrong))
+
+    assert (done.exit_code, done.stdout, done.stderr) == (1, "", "Error: Username or password is wrong.\n")
+
+
+def test_the_password_may_come_from_standard_input(shell):
+    done = shell.here("continuity", "list", "--json", "--password-file", "-", input=f"{PASSWORD}\n")
+
+    assert done.exit_code == 0, done.output
+    assert "workflows" in json.loads(done.stdout)
+
+
+def test_without_a_terminal_and_a_file_there_is_nobody_to_ask(shell):
+    done = shell.here("continuity", "list")
+
+    assert done.exit_code == 2
+    assert "--password-file" in done.stderr
+
+
+@pytest.mark.skipif(not hasattr(os, "login_tty"), reason="there are no such terminals here")
+def test_a_person_is_asked_for_the_password_without_echo_and_the_output_is_clean(shell):
+    controller, terminal = os.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.entry", "continuity", "credential", "--principal", "typed", "--token-only",
+         "--url", shell.server.url],
+        cwd=ROOT, env=environment(shell.server.instance.folder), stdin=terminal, stderr=terminal,
+        stdout=subprocess.PIPE, start_new_session=True, text=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509 - no threads in the child
+    )  # fmt: skip
+    os.close(terminal)
+    shown = b""
+    while b"Password of administrator" not in shown:
+        shown += os.read(controller, 1_024)
+    os.write(controller, f"{PASSWORD}\n".encode())
+    stdout, _ = process.communicate(timeout=30)
+    os.close(controller)
+
+    assert process.returncode == 0
+    assert stdout.startswith("atm_o_")
+    assert stdout.count("\n") == 1
+    assert PASSWORD.encode() not in shown
+
+
+def test_somebody_with_a_temporary_password_is_told_how_to_replace_it(shell, tmp_path):
+    made = json.loads(shell.here("users", "create", "tom", "--json", server=False).stdout)
+    temporary = tmp_path / "temporary"
+    temporary.write_text(made["password"])
+
+    done = shell.here("continuity", "list", "--username", "tom", "--password-file", str(temporary))
+
+    assert done.exit_code == 1
+    assert "atmem users change-password tom" in done.stderr
+    assert made["password"] not in done.output
+
+
+def test_a_named_person_is_asked_even_when_there_is_a_credential(operator):
+    assert operator.here("continuity", "list").exit_code == 0
+    assert operator.here("continuity", "list", "--username", "administrator").exit_code == 2
+
+
+def test_another_variable_may_hold_the_credential(shell, token):
+    shell.variables = {"MY_TOKEN": token}
+
+    assert shell.here("continuity", "list", "--token-env", "MY_TOKEN").exit_code == 0
+
+
+def test_a_command_leaves_no_session_behind(shell, person):
+    from sqlalchemy import create_engine, text  # noqa: PLC0415
+
+    assert person("continuity", "list").exit_code == 0
+
+    engine = create_engine(f"sqlite:///{shell.server.instance.folder / 'continuity.db'}")
+    with engine.connect() as connection:
+        assert connection.execute(text("SELECT count(*) FROM auth_sessions")).scalar_one() == 0
+    engine.dispose()
+
+
+def test_a_server_that_is_not_there_is_one_clear_line(shell, token):
+    shell.variables = {"ATMEM_EVIDENCE_TOKEN": token}
+
+    done = shell.here("continuity", "list", "--url", "http://127.0.0.1:1", server=False)
+
+    assert done.exit_code == 1
+    assert done.stderr.startswith("Error: No answer from http://127.0.0.1:1")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_credential_goes_to_no_plain_address_elsewhere(shell, token):
+    shell.variables = {"ATMEM_EVIDENCE_TOKEN": token}
+
+    done = shell.here("continuity", "list", "--url", "http://atmem.example", server=False)
+
+    assert done.exit_code == 1
+    assert "https" in done.stderr
+    assert token not in done.output
+
+
+# --- Work ---
+
+
+def test_created_work_is_listed_shown_enabled_and_paused(operator, work):
+    made = work()
+    workflow_id = made["workflow_id"]
+
+    enabled = operator.here("continuity", "enable", workflow_id)
+    assert enabled.exit_code == 0
+    assert "Recovery is enabled" in enabled.stdout
+    listed = operator.json("continuity", "list", "--state", "ready", "--key", made["workflow_key"])["workflows"]
+    assert [summary["workflow_id"] for summary in listed] == [workflow_id]
+    assert operator.json("continuity", "disable", workflow_id)["enabled"] is False
+    shown = operator.here("continuity", "show", workflow_id)
+    for text in (workflow_id, made["workflow_key"], "publish", "files", '{"text": "hello"}', "paused", "cli-operator"):
+        assert text in shown.stdout
+
+
+def test_the_list_for_a_person_is_a_table_that_says_how_to_go_on(operator, work):
+    for _ in range(2):
+        work()
+
+    done = operator.here("continuity", "list", "--limit", "1")
+
+    assert "workflow_id" in done.stdout
+    cursor = done.stderr.partition("--cursor ")[2].strip()
+    assert operator.here("continuity", "list", "--limit", "1", "--cursor", cursor).exit_code == 0
+
+
+def test_a_person_controls_what_was_seen(person, work):
+    workflow_id = work()["workflow_id"]
+
+    enabled = person("continuity", "enable", workflow_id, "--json")
+    stopped = person(
+        "continuity", "abandon", workflow_id, "--operation", "publish", "--reason", "Not wanted.", "--yes", "--json"
+    )
+
+    assert json.loads(enabled.stdout)["enabled"] is True
+    (operation,) = json.loads(stopped.stdout)["operations"]
+    assert operation["status"] == "abandoned"
+
+
+def test_creating_with_a_key_that_is_used_says_so(operator, work, tmp_path):
+    made = work()
+    path = tmp_path / "other.json"
+    path.write_text(json.dumps({"workflow_key": made["workflow_key"], "operations": [{**OPERATION, "tool": "other"}]}))
+
+    done = operator.here("continuity", "create", "--file", str(path))
+
+    assert done.exit_code == 1
+    assert "another definition" in done.stderr
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"a": 1, "a": 2}', '{"a": NaN}', "\ufeff{}"])
+def test_a_file_that_is_not_the_json_of_a_request_is_refused_before_it_is_sent(operator, tmp_path, text):
+    path = tmp_path / "broken.json"
+    path.write_text(text)
+
+    done = operator.here("continuity", "create", "--file", str(path))
+
+    assert done.exit_code == 1
+    assert "broken.json" in done.stderr
+
+
+@pytest.mark.parametrize("workflow_id", ["wf_1", "", "../x", "WF_" + "0" * 32])
+@pytest.mark.parametrize("verb", ["show", "enable", "delete"])
+def test_a_workflow_id_of_another_form_is_wrong_usage(operator, verb, workflow_id):
+    assert operator.here("continuity", verb, workflow_id).exit_code == 2
+
+
+def test_an_unknown_workflow_is_one_clear_line(operator):
+    done = operator.here("continuity", "show", "wf_" + "0" * 32)
+
+    assert (done.exit_code, done.stdout, done.stderr) == (1, "", "Error: There is no such workflow.\n")
+
+
+def test_stopping_work_asks_first(operator, work):
+    workflow_id = work()["workflow_id"]
+    stop = ("continuity", "abandon", workflow_id, "--operation", "publish", "--reason", "No.")
+
+    refused = operator.here(*stop, input="n\n")
+    agreed = operator.here(*stop, input="y\n")
+
+    assert (refused.exit_code, agreed.exit_code) == (1, 0)
+    assert "Stop publish (pending) for good?" in refused.stderr
+    assert agreed.stdout == "Stopped publish.\n"
+
+
+def test_stopping_an_operation_that_is_not_there_names_those_that_are(operator, work):
+    workflow_id = work()["workflow_id"]
+
+    done = operator.here("continuity", "abandon", workflow_id, "--operation", "other", "--reason", "No.", "--yes")
+
+    assert done.exit_code == 1
+    assert "publish" in done.stderr
+
+
+def test_deleting_asks_first_and_is_for_good(operator, work):
+    made = work()
+    workflow_id = made["workflow_id"]
+    assert operator.here("continuity", "delete", workflow_id, "--yes").exit_code == 1
+    operator.here("continuity", "abandon", workflow_id, "--operation", "publish", "--reason", "No.", "--yes")
+
+    assert operator.here("continuity", "delete", workflow_id, input="n\n").exit_code == 1
+    assert operator.here("continuity", "show", workflow_id).exit_code == 0
+    assert operator.json("continuity", "delete", workflow_id, "--yes")["deleted"]["workflows"] == 1
+    gone = operator.here("continuity", "show", workflow_id)
+    assert (gone.exit_code, "deleted" in gone.stderr) == (1, True)
+
+
+def test_confirming_shows_what_is_known_and_what_will_follow_and_asks(person, work):
+    workflow_id = work()["workflow_id"]
+    confirm = ("continuity", "confirm", workflow_id, "--operation", "publish", "--reason", "I looked.")
+
+    refused = person(*confirm, "--did-not-happen", input="n\n")
+    done = person(*confirm, "--happened", "--effect-id", "doc-7", "--result", '{"pages": 3}', input="y\n")
+
+    assert refused.exit_code == 1
+    assert '{"text": "hello"}' in refused.stdout
+    assert "performed once more" in refused.stderr
+    assert done.exit_code == 0, done.output
+    assert "Confirmed: publish happened." in done.stdout
+    (operation,) = json.loads(person("continuity", "show", workflow_id, "--json").stdout)["operations"]
+    assert operation["assurance"] == "operator_attested"
+    assert operation["receipt"]["effect_id"] == "doc-7"
+    assert operation["receipt"]["result"] == {"pages": 3}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        (), ("--happened",), ("--did-not-happen", "--effect-id", "e"), ("--did-not-happen", "--result", "1"),
+        ("--happened", "--effect-id", "e", "--result", "{"), ("--happened", "--effect-id", "e", "--result", '1,"x":2'),
+    ],
+)  # fmt: skip
+def test_a_confirmation_that_says_nothing_clear_is_wrong_usage(person, options):
+    done = person("continuity", "confirm", "wf_" + "0" * 32, "--operation", "o", "--reason", "r", *options)
+
+    assert done.exit_code == 2
+
+
+def test_confirming_is_for_people_alone(operator, work):
+    """Whatever credential is in the environment, the command signs somebody in."""
+    workflow_id = work()["workflow_id"]
+
+    done = operator.here(
+        "continuity", "confirm", workflow_id, "--operation", "publish", "--did-not-happen", "--reason", "r", "--yes"
+    )
+
+    assert done.exit_code == 2
+    assert "--password-file" in done.stderr
+
+
+def test_what_hosts_wrote_cannot_speak_to_the_terminal(operator, work):
+    hostile = {**OPERATION, "arguments": {"text": "a\x1b[2J\u202eb"}}
+    workflow_id = work(operations=[hostile])["workflow_id"]
+
+    shown = operator.here("continuity", "show", workflow_id).stdout
+
+    assert "\x1b" not in shown
+    assert "\u202e" not in shown
+
+
+@pytest.mark.parametrize(
+    "verb",
+    ["credential", "revoke", "create", "list", "show", "enable", "disable", "abandon", "confirm", "delete"],
+)
+def test_every_command_has_help_and_json(shell, verb):
+    done = shell.here("continuity", verb, "--help", server=False)
+
+    assert done.exit_code == 0
+    assert "--json" in done.stdout
+    assert "--url" in done.stdout
+    for secret in ("--password ", "--token "):
+        assert secret not in done.stdout
