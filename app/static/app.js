@@ -78,10 +78,19 @@
     for (const time of document.querySelectorAll("time[datetime]")) {
       const at = Date.parse(time.dateTime);
       if (Number.isNaN(at)) continue;
-      time.title = `${time.dateTime} (UTC)`;
-      const text = `${clock.format(at)} (${relative((at - now) / 1000)})`;
-      const shown = time.dataset.short === undefined ? text : relative((at - now) / 1000);
-      if (time.textContent !== shown) time.textContent = shown;
+      const ago = relative((at - now) / 1000);
+      const isShort = time.dataset.short !== undefined;
+      time.title = `${isShort ? `${clock.format(at)}, ` : ""}${time.dateTime.replace("T", " ").replace("Z", " UTC")}`;
+      if (time.dataset.shown === ago) continue;
+      time.dataset.shown = ago;
+      if (isShort) {
+        time.textContent = ago;
+        continue;
+      }
+      const beside = document.createElement("span");
+      beside.className = "ago";
+      beside.textContent = ago;
+      time.replaceChildren(`${clock.format(at)} `, beside);
     }
   };
 

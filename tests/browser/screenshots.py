@@ -1,0 +1,34 @@
+"""Pictures of pages: light, dark and narrow. The README's are kept in docs/images, others where pytest puts files.
+
+The tests take the pictures while they tell their stories. ``ATMEM_SCREENSHOTS=docs/images`` in the environment keeps
+them there; ``make screenshots`` does so.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+from playwright.sync_api import Page
+
+FOLDER: Final = "ATMEM_SCREENSHOTS"
+WIDE: Final = {"width": 1280, "height": 800}
+NARROW: Final = {"width": 360, "height": 740}
+LOOKS: Final = (("light", "light", WIDE), ("dark", "dark", WIDE), ("narrow", "light", NARROW))
+
+
+def take(page: Page, name: str, folder: Path) -> list[Path]:
+    """Save the whole page as ``name-light.png``, ``name-dark.png`` and ``name-narrow.png``; return the files."""
+    target = Path(os.environ.get(FOLDER) or folder)
+    target.mkdir(parents=True, exist_ok=True)
+    taken = []
+    for look, scheme, size in LOOKS:
+        page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+        page.set_viewport_size(size)
+        path = target / f"{name}-{look}.png"
+        page.screenshot(path=path, full_page=True, animations="disabled")
+        taken.append(path)
+    page.emulate_media(color_scheme="light")
+    page.set_viewport_size(WIDE)
+    return taken
