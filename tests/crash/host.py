@@ -1,8 +1,8 @@
 """A host as users write it, in a process of its own, that dies or stops where a test says.
 
 Beside the points of `continuity.running.Seams` it can die at ``begin.sent`` and ``outcome.sent``, when the whole
-request is with the server and nobody is left to hear the reply, and at ``effect.done``, between the effect and the
-return of its callback.
+request is with the server and nobody is left to hear the reply, and inside the callback: at ``effect.started`` before
+the effect and at ``effect.done`` after it.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from continuity.transport import elapsed_s
 from tests.crash.sink import Destination, Sink
 
 POINTS = (
-    "begin.before_send", "begin.sent", "begin.after_reply", "effect.before", "effect.done", "effect.after",
-    "outcome.before_send", "outcome.sent", "outcome.after_reply",
+    "begin.before_send", "begin.sent", "begin.after_reply", "effect.before", "effect.started", "effect.done",
+    "effect.after", "outcome.before_send", "outcome.sent", "outcome.after_reply",
 )  # fmt: skip
 TOOL = "publish"
 SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
@@ -121,6 +121,7 @@ def work(
     destination = Destination(Sink(here / "sink"), retention_s)
 
     def execute(_arguments: Any, operation_id: str, key: str, _timeout_s: float) -> dict[str, Any]:
+        point.passed("effect.started")
         receipt = destination.execute(operation_id, client.attempt_id, key, now_s=now_s())
         point.passed("effect.done")
         return receipt
