@@ -19,21 +19,28 @@ OPERATION = {"name": "publish", "tool": "files", "arguments": {"text": "hello"}}
 
 
 @pytest.fixture(scope="module")
-def shell(shared_server, tmp_path_factory):
+def shared_shell(shared_server, tmp_path_factory):
     return Terminal(shared_server, tmp_path_factory.mktemp("shell"))
 
 
+@pytest.fixture
+def shell(shared_shell):
+    """The terminal, with no credential in its environment."""
+    shared_shell.variables = {}
+    return shared_shell
+
+
 @pytest.fixture(scope="module")
-def token(shell):
-    return shell.token("--principal", "cli-operator")
+def token(shared_shell):
+    shared_shell.variables = {}
+    return shared_shell.token("--principal", "cli-operator")
 
 
 @pytest.fixture
 def operator(shell, token):
     """The terminal with an operator's credential in the environment."""
     shell.variables = {"ATMEM_EVIDENCE_TOKEN": token}
-    yield shell
-    shell.variables = {}
+    return shell
 
 
 @pytest.fixture

@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import base64
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+import pytest
 
 from app.auth import principals, tokens
 from app.auth.accounts import LOCAL
@@ -17,9 +21,11 @@ from app.auth.requests import GrantRequest, RevokeRequest
 from continuity.services.callers import Caller, CallerKind, Role
 from continuity.wire import AbandonRequest, BeginRequest, ConfigureRequest, CreateWorkflow
 from tests.people import VISIT
-from tests.web.site import Browser, Site
+from tests.servers import initialised
+from tests.web.site import Browser, Site, site_on
 
 WORKFLOWS = "/v1/continuity"
+BOTH = [pytest.param("sqlite"), pytest.param("postgresql", marks=pytest.mark.postgresql)]
 OPERATION = {"name": "publish", "tool": "files", "arguments": {"text": "hello"}}
 ATTEMPT = {"name": "publish", "run_id": "run-1", "attempt_id": "at-1"}
 MINUTE_S = 61
@@ -283,9 +289,7 @@ EXPECTED: dict[str, Row] = {
     "session.login": Row("none", "POST", _login, PUBLIC),
     "session.logout": Row("none", "POST", _fixed("/api/auth/logout", {}), SESSION),
     "session.change_password": Row("none", "POST", _new_password, SESSION),
-    "session.reauthenticate": Row(
-        "none", "POST", _own_password, {**SESSION, "person with a temporary password": 403}
-    ),
+    "session.reauthenticate": Row("none", "POST", _own_password, {**SESSION, "person with a temporary password": 403}),
     "grants.issue": Row("enabled", "POST", _grant, FRESH_PEOPLE),
     "grants.revoke": Row("enabled", "POST", _revoke, REVOKERS),
     "coordinators.create": Row("none", "POST", _create, CREATORS),
@@ -306,6 +310,15 @@ EXPECTED: dict[str, Row] = {
 NOTHING = Target("wf_" + "0" * 32, 1)
 
 
+@contextmanager
+def world_on(folder: Path, *, database_url: str | None = None) -> Iterator[World]:
+    """Make the world on a new instance in `folder`, on SQLite or the empty database at an address."""
+    extra = {} if database_url is None else {"ATMEM_DATABASE_URL": database_url}
+    initialised(folder, extra)
+    with site_on(folder, extra) as site:
+        yield World(site)
+
+
 def ask(world: World, endpoint: str, asker: str) -> Any:
     """Send the request of a row as somebody and return the reply. Each call has objects of its own."""
     row = EXPECTED[endpoint]
@@ -319,4 +332,3 @@ def ask(world: World, endpoint: str, asker: str) -> Any:
     if endpoint == "session.change_password" and reply.status_code == 200:
         world.site.passwords[session.name] = body["new_password"]
     return reply
-

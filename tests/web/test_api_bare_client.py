@@ -59,9 +59,7 @@ def connect(running_server):
 def test_every_call_works_with_the_listed_fields_and_nulls(running_server, connect):
     temporary, password = running_server.instance.password, "bright otter sails north"
     person = connect()
-    welcome = person.sign_in(
-        "/api/auth/login", {"username": running_server.instance.username, "password": temporary}
-    )
+    welcome = person.sign_in("/api/auth/login", {"username": running_server.instance.username, "password": temporary})
     assert welcome["account"] == {
         "username": "administrator", "role": "administrator", "password_change_required": True,
     }  # fmt: skip

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.web.matrix import ATTEMPT, OPERATION, WORKFLOWS, World
-from tests.web.site import site_on
+from tests.web.matrix import ATTEMPT, BOTH, OPERATION, WORKFLOWS, world_on
 
 RANDOM = "wf_" + "7" * 32
 SUCCESS = {"outcome": "confirmed_succeeded", "operation_id": "op_x", "effect_id": "e", "result": None}
@@ -29,11 +28,14 @@ CASES = [
 ]
 
 
-@pytest.fixture(scope="module")
-def world(instance_template, tmp_path_factory):
-    instance = instance_template.copy_to(tmp_path_factory.mktemp("scope") / "instance")
-    with site_on(instance.folder) as site:
-        yield World(site)
+@pytest.fixture(scope="module", params=BOTH)
+def world(request, tmp_path_factory):
+    url = None
+    if request.param == "postgresql":
+        server = request.getfixturevalue("postgresql_server")
+        url = server.url(server.create())
+    with world_on(tmp_path_factory.mktemp("scope") / "instance", database_url=url) as made:
+        yield made
 
 
 def told(reply):
