@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, Final
@@ -15,6 +17,10 @@ _ICONS: Final = 128
 _LAST_SECOND: Final = 253_402_300_799
 """Of the year 9999. A host may report any number as a time."""
 _SHOWN_AS_IS: Final = frozenset("\n\t")
+_SHAPELESS: Final = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+)
+"""Letters and marks by their category that show as nothing or as a gap."""
 
 HTMX_CONFIG: Final = json_bytes(
     {
@@ -56,7 +62,7 @@ def visible(value: object) -> str:
     Lines and tabs stay. Escaping for HTML is Jinja's, after this.
     """
     text = str(value)
-    if text.isprintable():
+    if text.isprintable() and not _SHAPELESS.search(text):
         return text
     return "".join(_seen(character) for character in text)
 
@@ -78,10 +84,11 @@ def heroicon(name: str, classes: str) -> Any:
 
 
 def _seen(character: str) -> str:
-    # A space of another width is a space; what str calls not printable beyond that hides or has no shape.
-    if character.isprintable() or character in _SHOWN_AS_IS or (character.isspace() and character > "\x85"):
-        return character if character not in "\u2028\u2029" else _escape(character)
-    return _escape(character)
+    if character in _SHOWN_AS_IS:
+        return character
+    # A space of another width is a space; what else is not printable hides, or has no shape.
+    is_shown = character.isprintable() or unicodedata.category(character) == "Zs"
+    return character if is_shown and not _SHAPELESS.match(character) else _escape(character)
 
 
 def _escape(character: str) -> str:

@@ -23,7 +23,9 @@ from tests.servers import Instance, RunningServer
 WIDTHS = (320, 360, 768, 1280, 2560)
 PATIENCE_MS = 10_000
 # What Chromium logs for a 4xx or 5xx page is the answer that the test is about.
-_EXPECTED = re.compile(r"Failed to load resource: the server responded with a status of [45]\d\d|net::ERR_|Response Status Error Code")
+_EXPECTED = re.compile(
+    r"Failed to load resource: the server responded with a status of [45]\d\d|net::ERR_|Response Status Error Code"
+)
 
 
 @dataclass
@@ -42,7 +44,7 @@ class Visit:
         visit = cls(context, context.new_page(), url)
         visit.page.on("console", lambda message: visit._note(message.type, message.text))
         visit.page.on("pageerror", lambda error: visit.problems.append(f"uncaught: {error}"))
-        visit.page.on("dialog", lambda dialog: visit._dialog(dialog))
+        visit.page.on("dialog", visit._dialog)
         return visit
 
     def go(self, path: str) -> int:
