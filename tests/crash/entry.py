@@ -77,16 +77,46 @@ class DyingStore(Store):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def overrides(clock: Path, armed: Path) -> Overrides:
+class FailingStore(DyingStore):
+    """Fails at the end of the unit that a file names, with a secret in hand and in the message."""
+
+    def write(self, work: Callable[[sa.Connection], T]) -> T:
+        def failing(connection: sa.Connection) -> T:
+            value = work(connection)
+            unit, how, secret = self._told()
+            if unit and work.__qualname__.startswith(UNITS[unit]):
+                self._armed.unlink()
+                if how == "statement":
+                    connection.execute(sa.text("SELECT :secret FROM nowhere"), {"secret": secret})
+                if how == "storage":
+                    broken = self.engine.dialect.loaded_dbapi.OperationalError(f"disk I/O error at {secret}")
+                    raise sa.exc.OperationalError("INSERT", {"secret": secret}, broken)
+                raise RuntimeError(f"nobody expected {secret}")
+            return value
+
+        return super().write(failing)
+
+    def _told(self) -> tuple[str, str, str]:
+        try:
+            unit, how, secret = self._armed.read_text().split()
+        except (FileNotFoundError, ValueError):
+            return "", "", ""
+        return unit, how, secret
+
+
+def overrides(clock: Path, armed: Path, *, make_store: type[DyingStore] = DyingStore) -> Overrides:
     return Overrides(
         clock=FileClock(clock),
         auth=AuthSettings(hashing=CHEAP_HASHING),
-        make_store=partial(DyingStore, armed=armed),
+        make_store=partial(make_store, armed=armed),
     )
 
 
-def serve(*, environment: Mapping[str, str], options: list[str], clock: str, armed: str) -> None:
+def serve(
+    *, environment: Mapping[str, str], options: list[str], clock: str, armed: str, is_failing: bool = False
+) -> None:
     """Be `atmem serve` with these options and variables. Runs in a process of its own (tests/crash/forks.py)."""
     os.environ.clear()
     os.environ.update(environment)
-    main(["serve", *options], prog_name="atmem", obj=overrides(Path(clock), Path(armed)))
+    made = overrides(Path(clock), Path(armed), make_store=FailingStore if is_failing else DyingStore)
+    main(["serve", *options], prog_name="atmem", obj=made)

@@ -153,6 +153,7 @@ class Stage:
         self.armed = instance.folder.with_name("armed")
         self.log = instance.folder.with_name("server.log")
         self.extra: dict[str, str] = {}
+        self.is_failing = False
         self._options = options
         self._port = 0
         self._tokens: dict[str, str] = {}
@@ -167,7 +168,7 @@ class Stage:
         self.process = self.forks.start(
             "serve", log=self.log, environment=environment(self.instance.folder, self.extra),
             options=["--port", str(self._port), "--json", *self._options],
-            clock=str(self.clock_file), armed=str(self.armed),
+            clock=str(self.clock_file), armed=str(self.armed), is_failing=self.is_failing,
         )  # fmt: skip
         until(lambda: printed.exists() and printed.read_text().endswith("}\n"), self.log.read_text)
         self.url = json.loads(printed.read_text())["url"]
