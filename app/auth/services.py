@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from app.auth.accounts import Accounts
 from app.auth.cookies import SessionCookie, cookie_for, visitor_cookie_for
 from app.auth.credentials import Credentials
+from app.auth.names import Names
 from app.auth.own_sessions import OwnSessions
 from app.auth.passwords import Passwords
 from app.auth.principals import Principals
@@ -37,6 +38,7 @@ class Auth:
     cookie: SessionCookie
     visitor_cookie: SessionCookie
     own_sessions: OwnSessions
+    names: Names
 
     def tidy(self) -> None:
         """Delete what has ended by time and write down last uses: for the housekeeping, about once a minute."""
@@ -64,4 +66,5 @@ def build(
         cookie=cookie_for(url),
         visitor_cookie=visitor_cookie_for(url),
         own_sessions=OwnSessions(store, audit, clock=clock, settings=settings.session),
+        names=Names(store, owners),
     )

@@ -12,6 +12,12 @@ sign_in         signing in and out
 password        choosing a new password
 reauthentication  giving the password again
 account         a person's own sessions and password
+resume_work     Decisions → Resume work: the list, and one workflow
+controls        what people do to a workflow from its page
+worklist        the list as a value; `workflow_view`, `situations`, `late`, `histories`: the workflow
+explanations    every reason of the decision table in words; `conflicts`: every refusal of a control
+wording         words for capabilities, modes, outcomes and spans of time
+timeline        geometry of an operation's attempts
 =============== ======================================================================
 """
 
@@ -22,7 +28,19 @@ from typing import Final
 from flask import Blueprint, Flask
 
 from app import htmx
-from app.pages import account, destinations, display, home, notes, password, problems, reauthentication, shell, sign_in
+from app.pages import (
+    account,
+    controls,
+    destinations,
+    display,
+    home,
+    notes,
+    password,
+    problems,
+    reauthentication,
+    shell,
+    sign_in,
+)
 
 BLUEPRINTS: Final[tuple[Blueprint, ...]] = (
     home.blueprint,
@@ -30,6 +48,7 @@ BLUEPRINTS: Final[tuple[Blueprint, ...]] = (
     password.blueprint,
     reauthentication.blueprint,
     account.blueprint,
+    controls.blueprint,
 )
 """Every blueprint of pages; each names its whole paths."""
 

@@ -67,7 +67,7 @@ def shell() -> Shell:
         username=person.username,
         role=person.role.value,
         groups=() if person.must_change else _groups(person.role),
-        is_account=request.blueprint == "account",
+        is_account=request.blueprint in {"account", "password"},
         is_plain_http=not identity.auth().cookie.is_secure,
     )
 

@@ -140,6 +140,45 @@
     if (event.detail.successful) document.getElementById("trouble")?.replaceChildren();
   });
 
+  // ---- polls: what somebody has open stays open, what somebody writes is never swapped away
+
+  let open = [];
+
+  const isWrittenIn = (part) =>
+    [...part.querySelectorAll("textarea, input:not([type='hidden'])")].some(
+      (field) => field.value !== field.defaultValue || field.checked !== field.defaultChecked,
+    );
+
+  const notice = (element) => (element.matches("[data-guard]") ? element.querySelector("[data-changed]") : null);
+
+  document.addEventListener("htmx:beforeRequest", (event) => {
+    // The new state is known to be there; asking on would only fill the audit log.
+    if (notice(event.detail.elt)?.hidden === false) event.preventDefault();
+  });
+
+  document.addEventListener("htmx:beforeSwap", (event) => {
+    const part = event.detail.target;
+    const changed = notice(part);
+    if (!changed || !event.detail.shouldSwap) return;
+    if (isWrittenIn(part)) {
+      event.detail.shouldSwap = false;
+      changed.hidden = false;
+    } else {
+      open = [...part.querySelectorAll("details[id][open]")].map((each) => each.id);
+    }
+  });
+
+  document.addEventListener("htmx:afterSwap", () => {
+    for (const id of open) document.getElementById(id)?.setAttribute("open", "");
+    open = [];
+  });
+
+  document.addEventListener("htmx:afterRequest", (event) => {
+    // A poll that works again says that the trouble is over.
+    const isPoll = event.detail.elt.getAttribute("hx-trigger")?.startsWith("every");
+    if (isPoll && event.detail.successful) document.getElementById("trouble")?.replaceChildren();
+  });
+
   // ---- keyboard: "/" goes to the search, as people expect
 
   document.addEventListener("keydown", (event) => {

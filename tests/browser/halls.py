@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import waitress
+
 from continuity.services.callers import Role
 from tests.servers import Instance
 from tests.web.scenes import Stage
@@ -38,7 +39,9 @@ def opened(instance: Instance) -> Iterator[Hall]:
         stage = Stage(site)
         for username, role in (("op", Role.OPERATOR), ("inv", Role.INVESTIGATOR)):
             site.person(username, role)
-        server = waitress.create_server(site.app, listen="127.0.0.1:0", threads=THREADS, clear_untrusted_proxy_headers=True)
+        server = waitress.create_server(
+            site.app, listen="127.0.0.1:0", threads=THREADS, clear_untrusted_proxy_headers=True
+        )
         thread = threading.Thread(target=server.run, daemon=True)
         thread.start()
         try:

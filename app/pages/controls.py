@@ -1,0 +1,158 @@
+"""What people do to a workflow from its page: plain forms, each bound to what its author saw.
+
+Done: the browser is sent back to the page, which says so. Refused (409) or incomplete (422): the page comes again
+with the reason, the new state, and what was written into the form.
+
+Source: operations.md, "People's controls".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from flask import Response, url_for
+
+from app import htmx
+from app.auth.admission import admits, admitted
+from app.extensions import wiring
+from app.pages import forms
+from app.pages.conflicts import conflict
+from app.pages.explanations import Control
+from app.pages.forms import Filled
+from app.pages.notes import WORDS, leave_note
+from app.pages.resume_work import DECIDING_ROLES, blueprint, workflow_page
+from continuity.errors import ConflictError, MalformedError, NotFoundError
+from continuity.services.callers import Caller
+from continuity.wire import IDENTIFIER, AbandonRequest, ConfigureRequest, ConfirmRequest
+
+__all__ = ["blueprint"]
+
+DONE: Final = {
+    "work_enabled": "Recovery is enabled. Workers may go on.",
+    "work_paused": "New attempts are paused. The receipt of an attempt that was granted before is still taken.",
+    "work_stopped": "This work is stopped. It is not called completed, and nothing at the destination was undone.",
+    "work_happened": "Your word is recorded: it happened. The operation is completed and is never done again.",
+    "work_did_not_happen": "Your word is recorded: it did not happen. It may be executed exactly once more.",
+    "work_deleted": "The workflow is deleted. Its content is destroyed and its key cannot be used again.",
+}
+WORDS.update(DONE)
+_YES: Final = "yes"
+_NO: Final = "no"
+_ANSWERS: Final = (_YES, _NO)
+_TICKED: Final = "yes"
+
+
+@blueprint.post("/resume-work/<workflow:workflow_id>/enable")
+@admits(people=DECIDING_ROLES)
+def enable(workflow_id: str) -> Response:
+    return _configure(workflow_id, Control.ENABLE, "work_enabled")
+
+
+@blueprint.post("/resume-work/<workflow:workflow_id>/pause")
+@admits(people=DECIDING_ROLES)
+def pause(workflow_id: str) -> Response:
+    return _configure(workflow_id, Control.PAUSE, "work_paused")
+
+
+@blueprint.post("/resume-work/<workflow:workflow_id>/stop")
+@admits(people=DECIDING_ROLES)
+def stop(workflow_id: str) -> Response:
+    given = forms.fields("name", "reason", "revision")
+    asked = AbandonRequest(_name(given), given["reason"], forms.number(given, "revision"))
+    filled = Filled(Control.STOP, asked.name, values=given, problems=forms.reason_problem(asked.reason))
+
+    def act(caller: Caller) -> None:
+        wiring().services.controls.abandon(caller, workflow_id, asked)
+
+    return _act(workflow_id, filled, act, done="work_stopped")
+
+
+@blueprint.post("/resume-work/<workflow:workflow_id>/confirm")
+@admits(people=DECIDING_ROLES, fresh=True)
+def confirm(workflow_id: str) -> Response:
+    given = forms.fields("name", "happened", "revision", "late_receipts", "reason", "effect_id", "result", "looked")
+    happened = given["happened"] == _YES
+    if given["happened"] not in _ANSWERS:
+        raise MalformedError("happened must be yes or no.")
+    problems = {**forms.reason_problem(given["reason"]), **_answer_problems(given, happened=happened)}
+    filled = Filled(Control.CONFIRM, _name(given), given["happened"], given, problems)
+    seen = {name: forms.number(given, name) for name in ("revision", "late_receipts")}
+
+    def act(caller: Caller) -> None:
+        effect = {"effect_id": given["effect_id"], "result": forms.json_value(given["result"])} if happened else {}
+        asked = ConfirmRequest(
+            name=filled.operation,
+            happened=happened,
+            reason=given["reason"],
+            **seen,
+            **effect,  # type: ignore[arg-type]
+        )
+        wiring().services.controls.confirm(caller, workflow_id, asked)
+
+    return _act(workflow_id, filled, act, done="work_happened" if happened else "work_did_not_happen")
+
+
+@blueprint.post("/resume-work/<workflow:workflow_id>/delete")
+@admits(people=DECIDING_ROLES, fresh=True)
+def delete(workflow_id: str) -> Response:
+    given = forms.fields("mark", "sure")
+    problems = {} if given["sure"] == _TICKED else {"sure": "Tick this first: what is deleted is gone for good."}
+
+    def act(caller: Caller) -> None:
+        services = wiring().services
+        # A late receipt takes no revision; what must not be destroyed unseen is in the mark.
+        if _mark(caller, workflow_id) not in {given["mark"], None}:
+            raise ConflictError("The workflow changed after the page was opened.", code="stale_revision")
+        services.deletions.delete(caller, workflow_id)
+
+    return _act(workflow_id, Filled(Control.DELETE, values=given, problems=problems), act, done="work_deleted")
+
+
+def _configure(workflow_id: str, control: Control, done: str) -> Response:
+    revision = forms.number(forms.fields("revision"), "revision")
+    asked = ConfigureRequest(enabled=control is Control.ENABLE, revision=revision)
+
+    def act(caller: Caller) -> None:
+        wiring().services.controls.configure(caller, workflow_id, asked)
+
+    return _act(workflow_id, Filled(control), act, done=done)
+
+
+def _act(workflow_id: str, filled: Filled, act: Callable[[Caller], Any], *, done: str) -> Response:
+    """Do it unless the form lacks something, and go on as the module says."""
+    caller = admitted()
+    if filled.problems:
+        return workflow_page(caller, workflow_id, filled=filled)
+    control = filled.control or Control.DELETE
+    try:
+        act(caller)
+    except ConflictError as error:
+        return workflow_page(caller, workflow_id, conflict=conflict(control, error.code), filled=filled)
+    is_gone = control is Control.DELETE
+    back = url_for("resume_work.index") if is_gone else url_for("resume_work.show", workflow_id=workflow_id)
+    answer = htmx.see_other(back)
+    leave_note(answer, done)
+    return answer
+
+
+def _mark(caller: Caller, workflow_id: str) -> str | None:
+    try:
+        return wiring().services.reviewing.pulse(caller, workflow_id).mark
+    except NotFoundError:
+        # Never there, or deleted already: the deletion tells them apart.
+        return None
+
+
+def _name(given: dict[str, str]) -> str:
+    if not IDENTIFIER.fullmatch(given["name"]):
+        raise MalformedError("name must be that of an operation.")
+    return given["name"]
+
+
+def _answer_problems(given: dict[str, str], *, happened: bool) -> dict[str, str]:
+    if happened:
+        return forms.effect_problems(given)
+    if given["looked"] != _TICKED:
+        return {"looked": "Look at the destination now, then tick this."}
+    return {}

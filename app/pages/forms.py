@@ -1,0 +1,106 @@
+"""What the forms of a workflow's controls bring, read field by field."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from app.auth.csrf import FIELD
+from app.body import read_form
+from app.pages.explanations import Control
+from continuity import limits
+from continuity.errors import MalformedError
+from continuity.jsontext import canonical_bytes, loads_strict
+
+_DIGITS: Final = 9
+_RESULT: Final = "result"
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """A form as somebody sent it, to be shown again with what it lacks. `answer` tells two forms of a control apart."""
+
+    control: Control | None = None
+    operation: str = ""
+    answer: str = ""
+    values: Mapping[str, str] = field(default_factory=dict)
+    problems: Mapping[str, str] = field(default_factory=dict)
+
+    def is_for(self, control: Control, operation: str = "", answer: str = "") -> bool:
+        """Say whether it is this form; without `answer`, whether it is any of the control's."""
+        return self.control is control and self.operation == operation and answer in {"", self.answer}
+
+    def value(self, name: str, control: Control, operation: str = "", answer: str = "") -> str:
+        return self.values.get(name, "") if self.is_for(control, operation, answer) else ""
+
+    def problem(self, name: str, control: Control, operation: str = "", answer: str = "") -> str:
+        return self.problems.get(name, "") if self.is_for(control, operation, answer) else ""
+
+
+def fields(*names: str) -> dict[str, str]:
+    """Return the fields of the form; only `names` may be there, and whichever is missing is empty.
+
+    Raises:
+        MalformedError: There is another field.
+    """
+    given = read_form()
+    if not given.keys() <= {*names, FIELD}:
+        raise MalformedError("The form has a field that this control does not know.")
+    return {name: given.get(name, "") for name in names}
+
+
+def number(given: Mapping[str, str], name: str) -> int:
+    """Return a count that the page had written into the form itself.
+
+    Raises:
+        MalformedError: It is none.
+    """
+    text = given[name]
+    if not (text.isascii() and text.isdigit()) or len(text) > _DIGITS:
+        raise MalformedError(f"{name} must be a whole number.")
+    return int(text)
+
+
+def reason_problem(text: str) -> dict[str, str]:
+    """Say what a reason lacks."""
+    if not text.strip():
+        return {"reason": "Say why: whoever reads the history later was not here."}
+    if len(text) > limits.REASON_CHARS:
+        return {"reason": f"At most {limits.REASON_CHARS:,} characters; these are {len(text):,}."}
+    return {}
+
+
+def effect_problems(given: Mapping[str, str]) -> dict[str, str]:
+    """Say what the description of an effect lacks."""
+    found = {}
+    effect_id = given["effect_id"]
+    if not effect_id.strip():
+        found["effect_id"] = "Name the effect as the destination does, so that others can find it there."
+    elif len(effect_id) > limits.EFFECT_ID_CHARS:
+        found["effect_id"] = f"At most {limits.EFFECT_ID_CHARS:,} characters; these are {len(effect_id):,}."
+    try:
+        result = json_value(given[_RESULT])
+    except MalformedError as error:
+        found[_RESULT] = f"Not JSON as AtMem keeps it. {error.message} Text stands in double quotes."
+    else:
+        if len(canonical_bytes({"effect_id": effect_id, "result": result})) > limits.RECEIPT_BYTES:
+            found[_RESULT] = f"At most {limits.RECEIPT_BYTES // 1024} KiB."
+    return found
+
+
+def json_value(text: str) -> Any:
+    """Read any JSON value by the strict rules of the product; nothing is null.
+
+    Raises:
+        MalformedError: It is not one.
+    """
+    if not text.strip():
+        return None
+    try:
+        whole = loads_strict(b'{"result":' + text.encode() + b"}")
+    except UnicodeEncodeError:
+        raise MalformedError("It holds half of a character.") from None
+    if set(whole) != {_RESULT}:
+        raise MalformedError("It must be one value.")
+    return whole[_RESULT]
