@@ -20,7 +20,8 @@ class ClockWatch:
         """Keep the clock and take the first reading."""
         self._clock = clock
         self._lock = threading.Lock()
-        self._offset_us = clock.now_us() - clock.monotonic_us()
+        # One for each clock, the host's (False) and the database's (True): a difference between the two is no step.
+        self._offsets_us = {False: clock.now_us() - clock.monotonic_us()}
         self._stepped_us: int | None = None
         self._latest_us = 0
 
@@ -36,10 +37,11 @@ class ClockWatch:
         with self._lock:
             monotonic_us = self._clock.monotonic_us()
             now_us = self._clock.now_us() if database_us is None else database_us
+            is_database = database_us is not None
             offset_us = now_us - monotonic_us
-            if offset_us - self._offset_us > CLOCK_TOLERANCE_S * SECOND_US:
+            if offset_us - self._offsets_us.get(is_database, offset_us) > CLOCK_TOLERANCE_S * SECOND_US:
                 self._stepped_us = now_us
-            self._offset_us = offset_us
+            self._offsets_us[is_database] = offset_us
             self._latest_us = max(self._latest_us, now_us)
             return Reading(now_us, self._stepped_us)
 

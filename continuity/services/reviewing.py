@@ -122,7 +122,7 @@ class Reviewing:
             if row is None or row.deleting_at is not None or not is_visible(row, caller):
                 raise no_such_workflow()
             vault_facts(row)
-            return _pulse(row, shown_phase(row, self.ledger.read_clock().now_us))
+            return _pulse(row, shown_phase(row, self.ledger.read_clock(row.now_us).now_us))
 
         return self.store.autocommit(work)
 

@@ -67,7 +67,8 @@ class Sweeper:
         ordinal = opened.workflow.done_prefix
         is_done = ordinal == len(opened.workflow.standings)
         found = None if is_done else self.ledger.operation_at(connection, opened, ordinal)
-        now_us = self.ledger.read_clock(None if found is None else found.database_us).now_us
+        database_us = connection.execute(statements.VAULT).one().now_us
+        now_us = self.ledger.read_clock(database_us).now_us
         if now_us < row.phase_due_at:
             return 0
         following = None if found is None else found.operation

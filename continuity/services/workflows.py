@@ -29,6 +29,7 @@ from continuity.services.ledger import (
     event_place,
     head_columns,
     history_exhausted,
+    no_such_workflow,
     operation_columns,
     seal_head,
     seal_json,
@@ -112,8 +113,11 @@ class Workflows:
 
         def work(connection: Connection) -> dict[str, Any]:
             row = connection.execute(statements.HEAD_BY_ID, {"workflow_id": workflow_id}).one_or_none()
+            if row is None:
+                raise no_such_workflow()
             opened = self.ledger.open(row, caller)
-            view = documents.view(connection, self.ledger, opened, phase=self._phase(row))
+            now_us = self.ledger.read_clock(row.now_us).now_us
+            view = documents.view(connection, self.ledger, opened, phase=shown_phase(row, now_us))
             names = [definition["name"] for definition in view["definitions"]]
             view["history"] = documents.history(connection, opened, names)
             if caller.kind is CallerKind.PERSON:
@@ -121,17 +125,12 @@ class Workflows:
                     action="workflow.viewed", actor=caller.actor, object_id=workflow_id, result="done",
                     request_id=caller.request_id,
                 )  # fmt: skip
-                self.audit.append(connection, entry, now_us=self.ledger.read_clock().now_us)
+                self.audit.append(connection, entry, now_us=now_us)
             return view
 
         if caller.kind is CallerKind.PERSON:
             return self.store.write(work)
         return self.store.read(work)
-
-    def _phase(self, row: AnyRow | None) -> str:
-        if row is None:  # pragma: no cover - the ledger has refused it before
-            return ""
-        return shown_phase(row, self.ledger.read_clock().now_us)
 
     # ---- creating
 
@@ -176,7 +175,8 @@ class Workflows:
             begun = self.attempts.begin_opened(connection, caller, opened, request.begin)
         row = connection.execute(statements.HEAD_BY_ID, {"workflow_id": opened.workflow_id}).one()
         now = self.ledger.open(row, caller)
-        view = documents.view(connection, self.ledger, now, phase=self._phase(row))
+        phase = shown_phase(row, self.ledger.read_clock(row.now_us).now_us)
+        view = documents.view(connection, self.ledger, now, phase=phase)
         return view if begun is None else {**view, "begin": begun}
 
     def _namespace(self, connection: Connection, workspace_pk: int) -> int:

@@ -98,16 +98,14 @@ _HEAD_COLUMNS: Final = (
 )
 
 HEAD: Final = sa.select(*_HEAD_COLUMNS, *VAULT_COLUMNS).select_from(
-    workflows.outerjoin(partitions, partitions.c.partition_id == workflows.c.workflow_id).join(
-        vault, vault.c.id == 1
-    )
+    workflows.outerjoin(partitions, partitions.c.partition_id == workflows.c.workflow_id).join(vault, vault.c.id == 1)
 )
-HEAD_BY_ID: Final = HEAD.where(workflows.c.workflow_id == bindparam("workflow_id"))
-HEAD_BY_KEY: Final = HEAD.where(workflows.c.key_ix == bindparam("key_ix"))
-LOCKED_HEAD: Final = HEAD_BY_ID.with_for_update(of=workflows).suffix_with(_SHARED_VAULT, dialect="postgresql")
-LOCKED_HEAD_BY_KEY: Final = HEAD_BY_KEY.with_for_update(of=workflows).suffix_with(
-    _SHARED_VAULT, dialect="postgresql"
-)
+_BY_ID: Final = HEAD.where(workflows.c.workflow_id == bindparam("workflow_id"))
+_BY_KEY: Final = HEAD.where(workflows.c.key_ix == bindparam("key_ix"))
+HEAD_BY_ID: Final = _BY_ID.add_columns(DatabaseTime().label("now_us"))
+"""For reading; what is locked has no time of its own, which might be that of before the wait."""
+LOCKED_HEAD: Final = _BY_ID.with_for_update(of=workflows).suffix_with(_SHARED_VAULT, dialect="postgresql")
+LOCKED_HEAD_BY_KEY: Final = _BY_KEY.with_for_update(of=workflows).suffix_with(_SHARED_VAULT, dialect="postgresql")
 
 LOCKED_VAULT: Final = (
     sa.select(*VAULT_COLUMNS, DatabaseTime().label("now_us"))
@@ -130,17 +128,14 @@ _OPERATION_COLUMNS: Final = (
 _IN_WORKFLOW: Final = operations.c.workflow_pk == bindparam("workflow_pk")
 
 OPERATION: Final = sa.select(*_OPERATION_COLUMNS).where(_IN_WORKFLOW, operations.c.name_ix == bindparam("name_ix"))
-OPERATION_AT: Final = sa.select(*_OPERATION_COLUMNS).where(
-    _IN_WORKFLOW, operations.c.ordinal == bindparam("ordinal")
-)
+OPERATION_AT: Final = sa.select(*_OPERATION_COLUMNS).where(_IN_WORKFLOW, operations.c.ordinal == bindparam("ordinal"))
 OPERATIONS: Final = sa.select(*_OPERATION_COLUMNS).where(_IN_WORKFLOW).order_by(operations.c.ordinal)
 OPERATION_AND_DEFINITION: Final = (
     sa.select(*_OPERATION_COLUMNS, definitions.c.sealed_definition)
     .select_from(
         operations.join(
             definitions,
-            (definitions.c.workflow_pk == operations.c.workflow_pk)
-            & (definitions.c.ordinal == operations.c.ordinal),
+            (definitions.c.workflow_pk == operations.c.workflow_pk) & (definitions.c.ordinal == operations.c.ordinal),
         )
     )
     .where(_IN_WORKFLOW, operations.c.name_ix == bindparam("name_ix"))
