@@ -163,7 +163,6 @@ def test_without_a_terminal_and_a_file_there_is_nobody_to_ask(shell):
     assert "--password-file" in done.stderr
 
 
-@pytest.mark.skipif(not hasattr(os, "login_tty"), reason="there are no such terminals here")
 def test_a_person_is_asked_for_the_password_without_echo_and_the_output_is_clean(shell):
     controller, terminal = os.openpty()
     process = subprocess.Popen(

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 
 import pytest
+import sqlalchemy as sa
 
+from app.api.documentation import ROUTES
 from continuity import limits
-from tests.web.matrix import ATTEMPT, BOTH, OPERATION, WORKFLOWS, world_on
+from continuity.store.schema import vault
+from tests.web.matrix import ATTEMPT, BOTH, EXPECTED, NOTHING, OPERATION, WORKFLOWS, world_on
 
 
 @pytest.fixture(scope="module", params=BOTH)
@@ -458,3 +461,41 @@ def test_nothing_is_read_for_a_caller_who_may_not(world):
     reply = raw(world, "worker", f"{WORKFLOWS}/{'wf_' + '0' * 32}/configure", b"not json")
 
     assert reply.status_code == 403
+
+
+# --- A locked vault ---
+
+ASKED_AS = {
+    "grants.issue": "person: operator",
+    "operators.confirm": "person: operator",
+    "operators.index": "operator",
+}
+
+
+def test_a_locked_vault_stops_every_path_of_continuity_and_signing_in_goes_on(tmp_path):
+    # Revoking goes on as well: a credential that is lost does not wait for a key.
+    endpoints = [name for name, route in ROUTES.items() if route.needs_vault and name != "grants.revoke"]
+    with world_on(tmp_path / "instance") as world:
+        person = world.ask_as("person: operator", NOTHING)
+        requests = []
+        for name in endpoints:
+            row = EXPECTED[name]
+            target = NOTHING if row.state == "none" else world.target(row.state)
+            asker = person if ASKED_AS.get(name, "").startswith("person") else world.ask_as("operator", target)
+            requests.append((name, asker, row.method, *row.request(world, target, asker.name)))
+        before = world.site.everything()
+        world.site.wiring.store.write(lambda connection: connection.execute(sa.update(vault).values(state="locked")))
+
+        replies = {name: asker.send(method, path, body) for name, asker, method, path, body in requests}
+
+        world.site.wiring.store.write(lambda connection: connection.execute(sa.update(vault).values(state="open")))
+        assert world.site.everything() == before
+        world.site.wiring.store.write(lambda connection: connection.execute(sa.update(vault).values(state="locked")))
+        world.site.clock.advance(61)
+        signed_in = world.site.browser().sign_in("op", world.site.passwords["op"])
+
+    assert {name: (reply.status_code, code(reply.json)) for name, reply in replies.items()} == dict.fromkeys(
+        endpoints, (423, "vault_locked")
+    )
+    assert all(reply.headers["Retry-After"] == "5" for reply in replies.values())
+    assert signed_in.status_code == 200
