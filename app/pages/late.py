@@ -30,7 +30,7 @@ _AGAINST: Final = {
 
 @dataclass(frozen=True, slots=True)
 class LateLine:
-    """One late receipt; `says` compares it with what stands."""
+    """One late receipt; `says` compares it with what stands, and `is_against` whether it speaks against that."""
 
     attempt_id: str
     run_id: str
@@ -40,6 +40,7 @@ class LateLine:
     says: str
     json: JSONView | None
     digest: str
+    is_against: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,11 @@ class LateView:
     stands: str
     standing_json: JSONView | None
     lines: tuple[LateLine, ...]
+
+    @property
+    def is_against(self) -> bool:
+        """Whether any that is proved speaks against what stands."""
+        return any(line.is_against and line.proof is wording.PROVED for line in self.lines)
 
 
 def late_view(operation: Mapping[str, Any], history: Sequence[Mapping[str, Any]]) -> LateView | None:
@@ -82,6 +88,7 @@ def _line(operation: Mapping[str, Any], late: Mapping[str, Any], claim: Outcome)
         proof=wording.PROVED if late["proved"] else wording.UNPROVED, claim=wording.OUTCOMES[claim],
         says=_says(operation, receipt, claim), json=None if receipt is None else json_view(receipt),
         digest="" if receipt is None else hashlib.sha256(canonical_bytes(receipt)).hexdigest(),
+        is_against=claim is Outcome.SUCCEEDED and not _agrees(operation, receipt),
     )  # fmt: skip
 
 
@@ -93,6 +100,13 @@ def _says(operation: Mapping[str, Any], receipt: Mapping[str, Any] | None, claim
         return _SETTLES_NOTHING
     if status is not Status.COMPLETED:
         return _AGAINST[status]
-    if receipt.get("effect_id") == operation["receipt"].get("effect_id"):
+    if _agrees(operation, receipt):
         return "It names the same effect: both agree."
     return "Both say that it happened, under different effect ids: it may have happened twice."
+
+
+def _agrees(operation: Mapping[str, Any], receipt: Mapping[str, Any] | None) -> bool:
+    standing = operation["receipt"]
+    if receipt is None or standing is None or operation["status"] != Status.COMPLETED:
+        return False
+    return bool(receipt.get("effect_id") == standing.get("effect_id"))

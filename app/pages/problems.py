@@ -23,6 +23,8 @@ HTML_TYPE: Final = "text/html; charset=utf-8"
 CHANGE_FIRST: Final = "/password"
 CONFIRM_FIRST: Final = "/reauthenticate"
 _SERVER_ERROR: Final = 500
+_PASSING: Final = frozenset({423, 429, 503})
+"""What may be over by the next time one asks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +147,10 @@ def _page(answer: Response, code: str = "") -> Response:
         answer.headers["HX-Retarget"] = "#trouble"
         answer.headers["HX-Reswap"] = "innerHTML"
     else:
-        body = render_template("errors/error.html", layout=_layout(status), **context)
+        is_worth_a_retry = status in _PASSING and request.method in {"GET", "HEAD"}
+        body = render_template(
+            "errors/error.html", layout=_layout(status), is_worth_a_retry=is_worth_a_retry, **context
+        )
     answer.set_data(body)
     answer.content_type = HTML_TYPE
     answer.headers.pop("WWW-Authenticate", None)

@@ -129,6 +129,14 @@ class WorkflowView:
         done = sum(operation.status == Status.COMPLETED for operation in self.operations)
         return f"{done} of {len(self.operations)} completed"
 
+    @property
+    def contradicted(self) -> tuple[OperationView, ...]:
+        """Operations that are over, and of which a late receipt says otherwise."""
+        return tuple(
+            operation for operation in self.operations
+            if operation.late is not None and operation.late.is_against and operation.status in FINAL
+        )  # fmt: skip
+
     def offers(self, control: Control) -> bool:
         """Say whether a control applies to the workflow, or to what it waits for."""
         focus = self.focus

@@ -29,7 +29,7 @@ NOTHING: Final = {
     Phase.DECISION: ("Nothing needs a decision", "Whatever is open, a worker can settle by itself."),
     Phase.REVIEW: ("Nothing waits for review", "Work that a host prepares appears here until somebody enables it."),
     Phase.RUNNING: ("Nothing is running", "A worker's attempt shows here while its lease is live."),
-    Phase.RESUMABLE: ("Nothing waits to be resumed", "Work whose worker was lost shows here until the next one takes it."),
+    Phase.RESUMABLE: ("Nothing waits to be resumed", "Work of a lost worker shows here until the next one takes it."),
     Phase.READY: ("Nothing is ready to start", "Enabled work shows here until a worker asks for it."),
     Phase.PAUSED: ("Nothing is paused", "Work shows here after somebody paused new attempts."),
     Phase.DONE: ("Nothing is done yet", "Work shows here once all its operations are completed."),
