@@ -18,13 +18,18 @@ def moment(at_s: float | None) -> str:
 
 
 def print_page(summaries: Sequence[Mapping[str, Any]]) -> None:
+    """Print a page of a list. A workflow whose stored content is damaged has neither key nor operations."""
     rows = [
         (
-            summary["workflow_id"], summary["workflow_key"], summary["phase"], summary["scope"]["workspace_id"],
-            _progress(summary["operations"]), moment(summary["created"]),
+            summary["workflow_id"],
+            summary.get("workflow_key", "(damaged)"),
+            summary["phase"],
+            summary["scope"]["workspace_id"],
+            _progress(summary["operations"]) if "operations" in summary else "",
+            moment(summary["created"]),
         )
         for summary in summaries
-    ]  # fmt: skip
+    ]
     print_table(("workflow_id", "key", "state", "workspace", "completed", "created"), rows)
 
 
