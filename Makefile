@@ -11,7 +11,7 @@ BUILD_INPUTS := pyproject.toml hatch_build.py app/vendored.py
 PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python; do \
 	if $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then echo $$python; break; fi; done)
 
-.PHONY: help demo test lint format soak lock tools clean
+.PHONY: help demo test lint format soak lock tools screenshots clean
 .DEFAULT_GOAL := help
 
 help:
@@ -52,11 +52,12 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-# The fault tests use strace. Installed when it can be; where it cannot, those tests say so by failing.
-tools:
-	@if [ "$$(uname)" = Linux ] && ! command -v strace >/dev/null && command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
-		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends strace; \
-	fi
+tools: $(VENV)/.dev
+	@.ci/tools $(BIN)/python
+
+# The pictures of the README, taken by the browser tests on their way.
+screenshots: $(VENV)/.dev tools
+	ATMEM_SCREENSHOTS=docs/images $(BIN)/pytest -m browser $(ARGS)
 
 # Resolve again, for every supported Python and platform at once, with all hashes and no address of an index.
 LOCK = $(VENV)/lock/bin/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes \

@@ -1,7 +1,7 @@
-"""Pictures of pages: light, dark and narrow. The README's are kept in docs/images, others where pytest puts files.
+"""Pictures of pages: light, dark and narrow.
 
-The tests take the pictures while they tell their stories. ``ATMEM_SCREENSHOTS=docs/images`` in the environment keeps
-them there; ``make screenshots`` does so.
+The tests take them while they tell their stories, into a folder of theirs. ``make screenshots`` keeps those of `KEPT`
+in docs/images, where the README shows them; ``ATMEM_SCREENSHOTS`` with any other folder keeps all, to look through.
 """
 
 from __future__ import annotations
@@ -13,6 +13,9 @@ from typing import Final
 from playwright.sync_api import Page
 
 FOLDER: Final = "ATMEM_SCREENSHOTS"
+README_FOLDER: Final = Path("docs/images")
+KEPT: Final = frozenset({"account", "resume-work", "sign-in", "workflow"})
+"""Pages that the README shows."""
 WIDE: Final = {"width": 1280, "height": 800}
 NARROW: Final = {"width": 360, "height": 740}
 LOOKS: Final = (("light", "light", WIDE), ("dark", "dark", WIDE), ("narrow", "light", NARROW))
@@ -20,7 +23,8 @@ LOOKS: Final = (("light", "light", WIDE), ("dark", "dark", WIDE), ("narrow", "li
 
 def take(page: Page, name: str, folder: Path) -> list[Path]:
     """Save the whole page as ``name-light.png``, ``name-dark.png`` and ``name-narrow.png``; return the files."""
-    target = Path(os.environ.get(FOLDER) or folder)
+    asked = Path(os.environ.get(FOLDER) or folder)
+    target = folder if asked == README_FOLDER and name not in KEPT else asked
     target.mkdir(parents=True, exist_ok=True)
     taken = []
     for look, scheme, size in LOOKS:
