@@ -5,6 +5,7 @@ Steps, each durable before the next, each safe to repeat:
 1. One transaction marks the workflow as deleting; begin is refused from here on.
 2. Its partition goes on the shred list beside the key: no backup brings it back.
 3. One transaction destroys its data key and rows, leaves the tombstone, revokes its credentials.
+4. No file of the database keeps their bytes (`Store.scrub`); asked again until it is so.
 
 Whatever was interrupted is finished by `Deletions.finish_all` at the next start.
 
@@ -13,12 +14,14 @@ Source: vault.md, "delete".
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from continuity.decisions import clocks, controls
-from continuity.errors import ConflictError
+from continuity.errors import ConflictError, UnavailableError
 from continuity.services.audit import AuditEntry
 from continuity.services.callers import Caller
 from continuity.services.identifiers import new_id
@@ -60,6 +63,7 @@ class Deletions:
     ledger: Ledger
     audit: AuditLog
     revoke_credentials: RevokeCredentials
+    _scrubbed: threading.Event = field(default_factory=threading.Event, repr=False)
 
     def delete(self, caller: Caller, workflow_id: str) -> dict[str, int]:
         """Delete a finished workflow. Its key can never be created again.
@@ -87,7 +91,9 @@ class Deletions:
             self._write_tombstone(connection, opened)
 
         self.store.write(mark)
-        return self._finish(workflow_id, actor=caller.actor, request_id=caller.request_id)
+        counts = self._finish(workflow_id, actor=caller.actor, request_id=caller.request_id)
+        self._scrub()
+        return counts
 
     def finish_all(self) -> int:
         """Finish every deletion that was interrupted; returns how many. For the start of a server.
@@ -102,7 +108,11 @@ class Deletions:
                 self._finish(workflow_id, actor="system", request_id=new_id("req"))
             finished += len(ids)
             if len(ids) < BATCH:
-                return finished
+                break
+        # Also what a process before this one has deleted, the first time.
+        if not self._scrubbed.is_set():
+            self._scrub()
+        return finished
 
     def _finish(self, workflow_id: str, *, actor: str, request_id: str) -> dict[str, int]:
         recorded = self.store.read(deletion.shred_head)
@@ -123,7 +133,15 @@ class Deletions:
             self.audit.append(connection, entry, now_us=at_us)
             return counts
 
-        return self.store.write(destroy)
+        counts = self.store.write(destroy)
+        self._scrubbed.clear()
+        return counts
+
+    def _scrub(self) -> None:
+        # The work is deleted and its key destroyed, whatever comes of this: housekeeping asks again.
+        with suppress(UnavailableError):
+            if self.store.scrub():
+                self._scrubbed.set()
 
     def _destroy(self, connection: Connection, row: statements.AnyRow, at_us: int) -> dict[str, int]:
         workflow_id: str = row.workflow_id

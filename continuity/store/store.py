@@ -44,6 +44,8 @@ T = TypeVar("T")
 
 WRITE_WAIT_S: Final = 5.0
 """How long a writer waits for its turn, once among threads and once among processes."""
+SCRUB_WAIT_S: Final = 0.1
+"""How long other writers wait at most while `Store.scrub` waits for readers."""
 CONFLICT_PAUSES_S: Final = (0.002, 0.01, 0.05)
 """Pauses before the tries after the first, when PostgreSQL undid a transaction because of others."""
 _SNAPSHOT: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
@@ -121,6 +123,28 @@ class Store:
         """
         with self._seam():
             return self._reading(work, begin="")
+
+    def scrub(self) -> bool:
+        """Let no file of SQLite keep what was deleted: write the -wal file back and empty it.
+
+        Deleted rows are overwritten in the database itself (``secure_delete``), and their last versions
+        stand in the -wal file until then. PostgreSQL's own vacuum does this.
+
+        Returns:
+            Whether it is done; False while somebody reads an older state. Ask again later.
+
+        Raises:
+            UnavailableError: Storage cannot answer.
+        """
+        if self.is_postgresql:
+            return True
+        with self._seam():
+            if not self._turn.acquire(timeout=self._write_wait_s):
+                return False
+            try:
+                return self._empty_wal()
+            finally:
+                self._turn.release()
 
     def close(self) -> None:
         """Give back the writing connection of SQLite. The store can be used again afterwards."""
@@ -233,6 +257,21 @@ class Store:
         connection.rollback()
         self._writer = connection
         return connection
+
+    def _empty_wal(self) -> bool:
+        connection = self._writer if self._writer is not None else self._open_writer()
+        give_up = time.monotonic() + SCRUB_WAIT_S
+        try:
+            while connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()[0]:
+                if time.monotonic() > give_up:
+                    return False
+                time.sleep(0.001)
+            return True
+        except self._storage_errors:
+            self._drop_writer()
+            raise
+        finally:
+            connection.rollback()
 
     def _drop_writer(self) -> None:
         writer, self._writer = self._writer, None
