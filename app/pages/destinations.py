@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from flask import current_app, request, url_for
 
@@ -56,7 +56,8 @@ def address(code: str | None) -> str:
     place = _PLACES.get(name)
     if place is None or place.endpoint not in current_app.view_functions or not place.pattern.fullmatch(value):
         return url_for(HOME)
-    return url_for(place.endpoint, **({place.parameter: value} if place.parameter else {}))
+    arguments: dict[str, Any] = {place.parameter: value} if place.parameter else {}
+    return url_for(place.endpoint, **arguments)
 
 
 def given() -> str | None:

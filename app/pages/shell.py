@@ -9,6 +9,7 @@ from flask import Flask, current_app, request
 
 from app.auth import admission, identity
 from app.auth.csrf import token_for
+from app.auth.sessions import SignedIn
 from continuity.errors import UnauthenticatedError
 from continuity.services.callers import Role
 
@@ -91,7 +92,7 @@ def _shown(place: Place) -> Place:
     return Place(place.title, place.endpoint, place.icon, is_here=request.blueprint == place.endpoint.partition(".")[0])
 
 
-def _person() -> identity.SignedIn:
+def _person() -> SignedIn:
     person = identity.person_or_none()
     if person is None:
         raise UnauthenticatedError("Sign in first.")

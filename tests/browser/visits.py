@@ -24,7 +24,8 @@ WIDTHS = (320, 360, 768, 1280, 2560)
 PATIENCE_MS = 10_000
 # What Chromium logs for a 4xx or 5xx page is the answer that the test is about.
 _EXPECTED = re.compile(
-    r"Failed to load resource: the server responded with a status of [45]\d\d|net::ERR_|^htmx:|Response Status Error Code"
+    r"Failed to load resource: the server responded with a status of [45]\d\d|net::ERR_"
+    r"|Response Status Error Code|^htmx:(?:afterRequest|sendError|responseError)\b"
 )
 
 
