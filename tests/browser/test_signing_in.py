@@ -131,6 +131,17 @@ def test_a_session_that_ends_in_a_poll_moves_the_whole_page(people, visit):
     expect(visit.page.locator("form")).to_have_count(1)
 
 
+def test_a_list_left_open_through_the_night_leads_to_the_sign_in_page_by_itself(people, visit):
+    people.add("night")
+    visit.sign_in("night", people.passwords["night"])
+    visit.go("/resume-work")
+    people.end_sessions_of("night")
+
+    visit.page.wait_for_url("**/login")
+
+    expect(visit.page.locator("form")).to_have_count(1)
+
+
 def test_another_session_of_ones_own_can_be_ended(people, open_visit, tmp_path):
     people.add("two")
     here, there = open_visit(people.url), open_visit(people.url)

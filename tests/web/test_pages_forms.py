@@ -165,3 +165,35 @@ def test_a_bearer_token_opens_no_page(site, ada):
 
     assert reply.status_code == 403
     assert "Where you are signed in" not in reply.text
+
+
+def test_what_a_page_asks_by_itself_keeps_no_session_alive(site):
+    site.person("ada", Role.OPERATOR)
+    polls = [
+        path
+        for path in addresses(site.app, "GET")
+        if getattr(site.app.view_functions[endpoint_of(site.app, path)], "is_poll", False)
+    ]
+    assert polls
+
+    for path in polls:
+        browser = site.signed_in("ada")
+        for _ in range(31):
+            site.clock.advance(60)
+            last = get(browser, path, **HTMX)
+        assert (last.status_code, last.headers["HX-Redirect"]) == (401, "/login"), path
+
+
+def test_what_a_person_asks_keeps_the_session_alive_until_its_end(site):
+    site.person("ada", Role.OPERATOR)
+    browser = site.signed_in("ada")
+    answers = []
+    for _ in range(25):
+        site.clock.advance(29 * 60)
+        answers.append(get(browser, "/account").status_code)
+
+    assert answers == [200] * 24 + [303]
+
+
+def endpoint_of(app, path):
+    return app.url_map.bind("localhost").match(path, method="GET")[0]
