@@ -246,13 +246,6 @@ EXPLANATIONS: Final[Mapping[Reason, Mapping[str, Explanation]]] = {
             "Look at the destination yourself, with what the receipt says, then confirm what you found.",
             _DECIDE, "warn",
         ),
-        "earlier": Explanation(
-            "Needs confirmation: an earlier attempt is open",
-            "The last attempt had no effect, but one before it was never settled.",
-            "That earlier attempt may have happened. Another one now could be the second.",
-            "Look at the destination for the effect of the earlier attempt, then confirm what you found.",
-            _DECIDE, "warn",
-        ),
     },
     Reason.AUTHORIZED: {
         "first": Explanation(

@@ -17,7 +17,7 @@ from app.auth.passwords import LONGEST, SHORTEST
 from app.auth.sessions import SignedIn
 from app.body import read_form
 from app.pages.notes import leave_note
-from app.pages.problems import HTML_TYPE
+from app.pages.problems import HTML_TYPE, too_often
 from continuity.errors import MalformedError, ThrottledError, UnauthenticatedError
 
 blueprint = Blueprint("password", __name__)
@@ -51,7 +51,7 @@ def change() -> Response:
         field = name if name == "current_password" else "new_password"
         return _form(person, 422, {field: f"The password {rest}"})
     except ThrottledError as error:
-        answer = _form(person, 429, {"current_password": error.message})
+        answer = _form(person, 429, {"current_password": too_often(error)})
         answer.headers["Retry-After"] = str(error.retry_after_s)
         return answer
     answer = htmx.see_other(url_for("home.index" if person.must_change else "account.index"))

@@ -17,7 +17,7 @@ from app.auth import identity
 from app.headers import API_PATHS
 from app.pages import destinations
 from app.replies import request_id
-from continuity.errors import ContinuityError, ForbiddenError, UnauthenticatedError
+from continuity.errors import ContinuityError, ForbiddenError, ThrottledError, UnauthenticatedError
 
 HTML_TYPE: Final = "text/html; charset=utf-8"
 CHANGE_FIRST: Final = "/password"
@@ -93,6 +93,11 @@ def install(app: Flask) -> None:
     app.register_error_handler(ContinuityError, _of_product)
     app.register_error_handler(HTTPException, _of_routing)
     app.register_error_handler(Exception, _unexpected)
+
+
+def too_often(error: ThrottledError) -> str:
+    """Say beside a form how long to wait before a password is looked at again."""
+    return f"Too many attempts to give a password. Try again in {error.retry_after_s} seconds."
 
 
 def _of_product(error: ContinuityError) -> Response:

@@ -12,7 +12,7 @@ from app.auth.admission import admits
 from app.auth.identity import auth, signed_in, visit
 from app.body import read_form
 from app.pages import destinations
-from app.pages.problems import HTML_TYPE
+from app.pages.problems import HTML_TYPE, too_often
 from continuity.errors import MalformedError, ThrottledError, UnauthenticatedError
 from continuity.services.callers import Role
 
@@ -36,7 +36,7 @@ def confirm() -> Response:
     except (UnauthenticatedError, MalformedError):
         return _form(422, _WRONG)
     except ThrottledError as error:
-        answer = _form(429, error.message)
+        answer = _form(429, too_often(error))
         answer.headers["Retry-After"] = str(error.retry_after_s)
         return answer
     answer = htmx.see_other(destinations.address(destinations.given()))

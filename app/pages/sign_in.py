@@ -20,7 +20,7 @@ from app.auth.identity import auth, check_origin, person_or_none, presented_sess
 from app.auth.signin import WRONG
 from app.body import SMALL_BODY_BYTES, read_form
 from app.pages import destinations
-from app.pages.problems import HTML_TYPE
+from app.pages.problems import HTML_TYPE, too_often
 from continuity.errors import MalformedError, ThrottledError, UnauthenticatedError
 
 blueprint = Blueprint("sign_in", __name__)
@@ -56,7 +56,7 @@ def sign_in() -> Response:
     except (UnauthenticatedError, MalformedError):
         return _form(422, username=username, problem=WRONG)
     except ThrottledError as error:
-        answer = _form(429, username=username, problem=error.message)
+        answer = _form(429, username=username, problem=too_often(error))
         answer.headers["Retry-After"] = str(error.retry_after_s)
         return answer
     address = url_for("password.show") if welcome.must_change else destinations.address(destinations.given())

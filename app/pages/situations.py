@@ -108,10 +108,8 @@ def _granted(view: View, index: int) -> str:
 
 
 def _unconfirmed(view: View, index: int) -> str:
-    outcome = view["operations"][index]["attempts"][-1].get("outcome")
-    if outcome is None:
-        return "silent"
-    return "unknown" if outcome == Outcome.UNKNOWN else "earlier"
+    # Whatever else its only open attempt could have reported would have settled it.
+    return "unknown" if view["operations"][index]["attempts"][-1].get("outcome") == Outcome.UNKNOWN else "silent"
 
 
 def _past(view: View, index: int) -> list[Past]:

@@ -1,0 +1,441 @@
+"""What people do to work from its page: done, refused with the reason, or asked for what is missing."""
+
+from __future__ import annotations
+
+import html
+import re
+
+import pytest
+import sqlalchemy as sa
+
+from app.pages.conflicts import CONFLICTS
+from app.pages.controls import DONE
+from app.pages.explanations import Control
+from continuity import limits
+from continuity.services.callers import Role
+from continuity.store import schema
+from tests.web.pages import get, post
+from tests.web.reading import LIST, page_of, text_of
+from tests.web.scenes import MAIL, PUBLISH, QUERY, Stage
+
+WAIT_S = 61
+
+
+@pytest.fixture
+def stage(site):
+    return Stage(site)
+
+
+@pytest.fixture
+def op(stage):
+    stage.site.person("op")
+    return stage.site.signed_in("op")
+
+
+def form_of(reply, action: str, answer: str = "") -> dict[str, str]:
+    """Return what a browser would send of a form before anybody writes into it."""
+    forms = re.findall(rf'<form[^>]*action="[^"]*/{action}"[^>]*>.*?</form>', reply.text, flags=re.DOTALL)
+    form = next(each for each in forms if not answer or f'name="happened" value="{answer}"' in each)
+    hidden = re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', form)
+    return {name: html.unescape(value) for name, value in hidden if name != "csrf_token"}
+
+
+def press(browser, scene, action: str, *, answer: str = "", seen=None, **written: str):
+    """Fill in a form of the page, as it is now or as it was `seen`, and send it."""
+    page = seen or get(browser, page_of(scene))
+    return post(browser, f"{page_of(scene)}/{action}", {**form_of(page, action, answer), **written})
+
+
+def arrive(browser, reply) -> str:
+    """Follow the redirect; return the words of the page."""
+    assert reply.status_code == 303, text_of(reply)
+    return text_of(get(browser, reply.headers["Location"]))
+
+
+def audit_actions(site) -> list[str]:
+    return [row.action for row in site.wiring.store.read(lambda c: c.execute(sa.select(schema.audit)).all())]
+
+
+# ---- done
+
+
+def test_enabling_lets_a_worker_begin_and_says_so_once(stage, op):
+    scene = stage.prepare()
+
+    reply = press(op, scene, "enable")
+
+    assert reply.headers["Location"] == page_of(scene)
+    said = arrive(op, reply)
+    assert DONE["work_enabled"] in said
+    assert "Ready for its first attempt" in said
+    assert DONE["work_enabled"] not in text_of(get(op, page_of(scene)))
+    scene.begin()
+
+
+def test_pausing_keeps_attempts_away_and_takes_the_receipt_of_one_granted_before(stage, op):
+    scene = stage.mail()
+    attempt = scene.begin()
+
+    said = arrive(op, press(op, scene, "pause"))
+
+    assert DONE["work_paused"] in said
+    assert "New attempts paused" in said
+    assert attempt.succeed()["accepted"] is True
+
+
+def test_stopping_ends_the_operation_with_the_reason_in_the_history(stage, op):
+    scene = stage.ready(PUBLISH, MAIL)
+
+    said = arrive(op, press(op, scene, "stop", reason="Wrong document.\r\nAda asked for it."))
+
+    assert DONE["work_stopped"] in said
+    assert "Stopped before it had any effect" in said
+    assert "Wrong document. Ada asked for it." in said
+    assert "Will not run" in said
+    assert scene.view()["phase"] == "ended"
+    assert scene.view()["history"][-1]["reason"] == "Wrong document.\nAda asked for it."
+    assert audit_actions(stage.site).count("workflow.operation_stopped") == 1
+
+
+def test_confirming_that_it_happened_completes_it_with_what_was_written(stage, op):
+    scene = stage.mail()
+    scene.lose()
+
+    said = arrive(op, press(
+        op, scene, "confirm", answer="yes", effect_id="msg-77", result='{"url": "x", "n": [1, null]}', reason="Seen.",
+    ))  # fmt: skip
+
+    assert DONE["work_happened"] in said
+    assert "Completed on a person's word" in said
+    receipt = scene.view()["operations"][0]["receipt"]
+    assert (receipt["effect_id"], receipt["result"]) == ("msg-77", {"url": "x", "n": [1, None]})
+
+
+def test_confirming_that_it_did_not_happen_allows_exactly_one_more(stage, op):
+    scene = stage.mail()
+    scene.lose()
+
+    said = arrive(op, press(op, scene, "confirm", answer="no", looked="yes", reason="Not in the outbox."))
+
+    assert DONE["work_did_not_happen"] in said
+    assert "Ready once more, on a person's word" in said
+    scene.begin().succeed()
+    assert scene.view()["phase"] == "done"
+
+
+def test_deleting_destroys_it_and_goes_back_to_the_list(stage, op):
+    scene = stage.mail(key="to-forget").stop()
+
+    reply = press(op, scene, "delete", sure="yes")
+
+    assert reply.headers["Location"] == LIST
+    said = arrive(op, reply)
+    assert DONE["work_deleted"] in said
+    assert "to-forget" not in said
+    assert get(op, page_of(scene)).status_code == 409
+
+
+# ---- refused
+
+
+def stale(stage, scene):
+    scene.pause()
+    scene.enable()
+
+
+def deleted(stage, scene):
+    stage.services.deletions.delete(stage.person, scene.workflow_id)
+
+
+def refusals():
+    """Return for every control and code how to get there: the work, what happens after the page was opened."""
+    nothing = lambda _stage, _scene: None  # noqa: E731
+
+    def lost(stage):
+        scene = stage.mail(**QUERY)
+        scene.lose()
+        return scene
+
+    def stop_and_delete(stage, scene):
+        scene.stop()
+        deleted(stage, scene)
+
+    def begin(_stage, scene):
+        scene.begin()
+
+    def set_clock_back(stage, _scene):
+        stage.site.clock.set_back(60)
+
+    def reduce_capture(stage, _scene):
+        change = sa.update(schema.vault).values(capture_mode="metadata")
+        stage.site.wiring.store.write(lambda connection: connection.execute(change).rowcount)
+
+    return {
+        (Control.ENABLE, "stale_revision"): (lambda s: s.prepare(), stale_by_stopping_other),
+        (Control.ENABLE, "capture_not_full"): (lambda s: s.prepare(), reduce_capture),
+        (Control.ENABLE, "clock_moved_backwards"): (lambda s: s.prepare(), set_clock_back),
+        (Control.ENABLE, "workflow_deleted"): (lambda s: s.prepare(), stop_and_delete),
+        (Control.PAUSE, "stale_revision"): (lambda s: s.mail(), begin),
+        (Control.PAUSE, "workflow_deleted"): (lambda s: s.mail(), stop_and_delete),
+        (Control.STOP, "stale_revision"): (lambda s: s.mail(), begin),
+        (Control.STOP, "workflow_deleted"): (lambda s: s.mail(), stop_and_delete),
+        (Control.CONFIRM, "stale_revision"): (lost, stale),
+        (Control.CONFIRM, "effect_may_still_land"): (unsure, nothing),
+        (Control.CONFIRM, "workflow_deleted"): (lost, stop_and_delete),
+        (Control.DELETE, "workflow_deleted"): (lambda s: s.mail().stop(), deleted),
+        (Control.DELETE, "stale_revision"): (stopped_late, a_late_receipt_comes),
+    }
+
+
+def stale_by_stopping_other(stage, scene):
+    scene.enable()
+    scene.pause()
+
+
+def unsure(stage):
+    scene = stage.mail()
+    scene.begin().report("unknown")
+    return scene
+
+
+def stopped_late(stage):
+    scene = stage.mail()
+    scene.attempt = scene.lose()
+    return scene.stop()
+
+
+def a_late_receipt_comes(stage, scene):
+    stage.site.clock.advance(1)
+    scene.attempt.succeed()
+
+
+WRITTEN = {
+    Control.ENABLE: {},
+    Control.PAUSE: {},
+    Control.STOP: {"reason": "No longer wanted <here>."},
+    Control.CONFIRM: {"reason": "Looked at the <outbox>.", "looked": "yes"},
+    Control.DELETE: {"sure": "yes"},
+}
+
+
+@pytest.mark.parametrize("pair", refusals(), ids=lambda pair: f"{pair[0]}-{pair[1]}")
+def test_a_refusal_says_why_changes_nothing_and_shows_the_new_state(stage, op, pair):
+    control, code = pair
+    make, meanwhile = refusals()[pair]
+    scene = make(stage)
+    seen = get(op, page_of(scene))
+    meanwhile(stage, scene)
+    answer = "no" if control is Control.CONFIRM else ""
+    before = stage.site.rows(schema.workflows), stage.site.rows(schema.events)
+
+    reply = press(op, scene, str(control), answer=answer, seen=seen, **WRITTEN[control])
+
+    assert reply.status_code == 409
+    text = CONFLICTS[control][code]
+    assert text.title in html.unescape(reply.text)
+    if code != "workflow_deleted":
+        assert "Nothing was changed." in reply.text
+        assert scene.workflow_id in reply.text
+    assert (stage.site.rows(schema.workflows), stage.site.rows(schema.events)) == before
+
+
+@pytest.mark.parametrize(("control", "code"), [
+    (Control.STOP, "lease_live"), (Control.STOP, "operation_final"),
+    (Control.CONFIRM, "lease_live"), (Control.CONFIRM, "operation_final"),
+    (Control.DELETE, "workflow_unfinished"),
+])  # fmt: skip
+def test_a_form_that_the_page_does_not_offer_is_refused_with_its_own_sentence(stage, op, control, code):
+    scene = stage.mail()
+    scene.stop() if code == "operation_final" else scene.begin()
+    view = scene.view()
+    fields = {"name": "send-mail", "revision": str(view["revision"]), **WRITTEN[control]}
+    if control is Control.CONFIRM:
+        fields |= {"happened": "no", "late_receipts": "0"}
+    if control is Control.DELETE:
+        fields = {"mark": view["pulse"], "sure": "yes"}
+
+    reply = post(op, f"{page_of(scene)}/{control}", fields)
+
+    assert reply.status_code == 409
+    assert CONFLICTS[control][code].title in html.unescape(reply.text)
+
+
+@pytest.mark.parametrize("control", [Control.ENABLE, Control.PAUSE, Control.STOP, Control.CONFIRM])
+def test_a_control_beyond_the_last_change_says_so(stage, op, monkeypatch, control):
+    scene = stage.mail(**QUERY)
+    scene.lose()
+    if control is Control.ENABLE:
+        scene.pause()
+    monkeypatch.setattr(limits, "REVISIONS_PER_WORKFLOW", 0)
+    monkeypatch.setattr(limits, "CONTROL_HEADROOM", 0)
+    fields = {"revision": str(scene.view()["revision"])}
+    if control in {Control.STOP, Control.CONFIRM}:
+        fields |= {"name": "send-mail", "reason": "It is."}
+    if control is Control.CONFIRM:
+        fields |= {"happened": "yes", "late_receipts": "0", "effect_id": "e"}
+
+    reply = post(op, f"{page_of(scene)}/{control}", fields)
+
+    assert reply.status_code == 409
+    assert CONFLICTS[control]["workflow_revision_limit_reached"].title in html.unescape(reply.text)
+
+
+def test_did_not_happen_without_an_attempt_left_is_refused_and_not_offered(stage, op, monkeypatch):
+    monkeypatch.setattr(limits, "ATTEMPTS_PER_OPERATION", 1)
+    scene = stage.mail()
+    scene.lose()
+    page = get(op, page_of(scene))
+    assert "no attempt is left that could follow" in page.text
+    fields = {**form_of(page, "confirm", "yes"), "happened": "no", "looked": "yes", "reason": "Not there."}
+
+    reply = post(op, f"{page_of(scene)}/confirm", fields)
+
+    assert reply.status_code == 409
+    assert CONFLICTS[Control.CONFIRM]["attempt_limit_reached"].title in html.unescape(reply.text)
+
+
+def test_the_second_of_two_operators_is_told_that_the_first_decided(stage, op):
+    stage.site.person("eva")
+    eva = stage.site.signed_in("eva")
+    scene = stage.mail()
+    scene.lose()
+    seen = get(eva, page_of(scene))
+    press(op, scene, "confirm", answer="yes", effect_id="msg-1", reason="Seen by me.")
+
+    reply = press(eva, scene, "confirm", answer="no", seen=seen, looked="yes", reason="Nothing there.")
+
+    said = text_of(reply)
+    assert reply.status_code == 409
+    assert "Not confirmed: there is something you have not seen" in said
+    assert "Seen by me." in said
+    assert "by op" in said
+
+
+def test_a_late_receipt_that_came_after_the_page_was_opened_must_be_read_first(stage, op):
+    scene = stage.mail(**QUERY)
+    attempt = scene.lose()
+    scene.begin().report("absent")
+    seen = get(op, page_of(scene))
+    attempt.succeed()
+
+    reply = press(op, scene, "confirm", answer="no", seen=seen, looked="yes", reason="Nothing there.")
+
+    said = text_of(reply)
+    assert reply.status_code == 409
+    assert "Not confirmed: there is something you have not seen" in said
+    assert "A late receipt claims that it happened" in said
+    assert "Nothing there." in said
+
+
+# ---- incomplete
+
+
+@pytest.mark.parametrize(
+    ("answer", "written", "problem"),
+    [
+        ("yes", {"effect_id": " ", "reason": "Seen."}, "Name the effect as the destination does"),
+        ("yes", {"effect_id": "x" * 1_025, "reason": "Seen."}, "At most 1,024 characters; these are 1,025."),
+        ("yes", {"effect_id": "e", "reason": " \n"}, "Say why"),
+        ("yes", {"effect_id": "e", "reason": "x" * 1_001}, "At most 1,000 characters; these are 1,001."),
+        ("yes", {"effect_id": "e", "reason": "y", "result": "{"}, "Not JSON as AtMem keeps it."),
+        ("yes", {"effect_id": "e", "reason": "y", "result": 'null, "x": 1'}, "It must be one value."),
+        ("yes", {"effect_id": "e", "reason": "y", "result": "NaN"}, "Not JSON as AtMem keeps it."),
+        ("yes", {"effect_id": "e", "reason": "y", "result": f'"{"x" * 66_000}"'}, "At most 64 KiB."),
+        ("no", {"reason": "Not there."}, "Look at the destination now, then tick this."),
+        ("no", {"looked": "yes", "reason": ""}, "Say why"),
+    ],
+)
+def test_what_a_confirmation_lacks_is_told_beside_its_field_and_the_rest_is_kept(stage, op, answer, written, problem):
+    scene = stage.mail()
+    scene.lose()
+    before = scene.view()["revision"]
+
+    reply = press(op, scene, "confirm", answer=answer, **written)
+
+    assert reply.status_code == 422
+    assert problem in text_of(reply)
+    assert 'aria-invalid="true"' in reply.text
+    assert scene.view()["revision"] == before
+    kept = written["reason"].strip()
+    assert not kept or kept in html.unescape(reply.text)
+    opened = re.search(r'<details class="control" id="control-confirm-1"( open)?', reply.text)
+    assert opened[1]
+
+
+def test_a_stop_without_a_reason_is_asked_for_one(stage, op):
+    scene = stage.ready(PUBLISH, MAIL)
+
+    reply = press(op, scene, "stop", reason="")
+
+    assert reply.status_code == 422
+    assert "Say why: whoever reads the history later was not here." in text_of(reply)
+    assert len(re.findall("Say why", reply.text)) == 1
+
+
+def test_a_deletion_must_be_meant(stage, op):
+    scene = stage.mail().stop()
+
+    reply = press(op, scene, "delete")
+
+    assert reply.status_code == 422
+    assert "Tick this first" in text_of(reply)
+    assert scene.view()["phase"] == "ended"
+
+
+@pytest.mark.parametrize(
+    ("action", "fields"),
+    [
+        ("enable", {}),
+        ("enable", {"revision": "-1"}),
+        ("enable", {"revision": "1e3"}),
+        ("enable", {"revision": "9" * 40}),
+        ("enable", {"revision": "1", "extra": "1"}),
+        ("stop", {"name": "../x", "reason": "r", "revision": "1"}),
+        ("confirm", {"name": "send-mail", "happened": "perhaps", "reason": "r", "revision": "1", "late_receipts": "0"}),
+    ],
+)
+def test_fields_that_no_form_of_ours_has_are_refused(stage, op, action, fields):
+    scene = stage.mail()
+
+    reply = post(op, f"{page_of(scene)}/{action}", fields)
+
+    assert reply.status_code == 400
+    assert "This request cannot be read" in reply.text
+
+
+def test_an_operation_that_is_not_there_is_not_found(stage, op):
+    scene = stage.mail()
+    fields = {"name": "another", "reason": "r", "revision": str(scene.view()["revision"])}
+
+    assert post(op, f"{page_of(scene)}/stop", fields).status_code == 404
+
+
+# ---- who
+
+
+@pytest.mark.parametrize("action", ["confirm", "delete"])
+def test_what_cannot_be_taken_back_asks_for_the_password_and_leads_back(stage, op, action):
+    scene = stage.mail()
+    scene.lose() if action == "confirm" else scene.stop()
+    seen = get(op, page_of(scene))
+    stage.site.clock.advance(601)
+
+    reply = press(op, scene, action, answer="no" if action == "confirm" else "", seen=seen, **WRITTEN[Control(action)])
+
+    assert reply.status_code == 303
+    assert reply.headers["Location"] == f"/reauthenticate?next=workflow.{scene.workflow_id}"
+    back = post(op, reply.headers["Location"], {"password": stage.site.passwords["op"]})
+    assert back.headers["Location"] == page_of(scene)
+    assert 'name="reason"' in get(op, page_of(scene)).text or action == "delete"
+
+
+@pytest.mark.parametrize("action", ["enable", "pause", "stop", "confirm", "delete"])
+def test_an_investigator_is_refused_before_anything_is_looked_up(stage, action):
+    stage.site.person("inv", Role.INVESTIGATOR)
+    browser = stage.site.signed_in("inv")
+    scene = stage.mail()
+
+    replies = [post(browser, f"{address}/{action}", {}) for address in (page_of(scene), f"{LIST}/wf_{'0' * 32}")]
+
+    assert [reply.status_code for reply in replies] == [403, 403]
+    assert "You may not do this" in replies[0].text
