@@ -122,6 +122,7 @@ def _check_acks(view: View, acks: Sequence[Mapping[str, Any]]) -> None:
         if ack["call"] == "create":
             assert reply["workflow_id"] == view["workflow_id"], "I1: a created workflow is another one now"
         elif ack["call"] == "begin" and reply["action"] in GRANTS:
+            assert sent["attempt_id"] in attempts, "I1: a grant is not in the record"
             _, attempt = attempts[sent["attempt_id"]]
             assert attempt["mode"] == reply["action"], "I1: a grant is not in the record"
             assert attempt["run_id"] == sent["run_id"]
@@ -136,7 +137,7 @@ def _check_acks(view: View, acks: Sequence[Mapping[str, Any]]) -> None:
 def _check_outcome_ack(found: tuple[View, View], sent: Mapping[str, Any], reply: Mapping[str, Any]) -> None:
     operation, attempt = found
     if reply["accepted"]:
-        assert attempt["outcome"] == sent["receipt"]["outcome"], "I1: an accepted outcome is not in the record"
+        assert attempt.get("outcome") == sent["receipt"]["outcome"], "I1: an accepted outcome is not in the record"
         if attempt["outcome"] == "confirmed_succeeded":
             assert operation["receipt"] == sent["receipt"], "I1: an accepted receipt is not the one that is kept"
     else:

@@ -17,11 +17,12 @@ from typing import Any
 
 from app.cli.remote import PersonConnection
 from app.config import load_settings
-from app.wiring import built
+from app.wiring import Overrides, built
 from continuity.errors import ContinuityError
 from continuity.services.callers import Caller, CallerKind
 from continuity.transport import Connection, Transport
 from continuity.wire import BeginRequest, OutcomeRequest
+from tests.crash.entry import FileClock
 
 Request = Mapping[str, Any]
 PATIENCE_S = 30
@@ -29,14 +30,14 @@ PATIENCE_S = 30
 
 def race(
     *, requests: Sequence[Request], meeting: str, report: str, url: str = "", token: str = "", username: str = "",
-    password: str = "", instance: str = "",
+    password: str = "", instance: str = "", clock: str = "",
 ) -> None:  # fmt: skip
     """Send each request from a thread of its own, all at once, and write down every answer."""
     answers: list[dict[str, Any]] = [{}] * len(requests)
     gate = threading.Barrier(len(requests) + 1)
     with ExitStack() as stack:
         if instance:
-            send = _by_services(stack, instance)
+            send = _by_services(stack, instance, clock)
         else:
             send = _over_http(stack, _connected(url, token, username=username, password=password))
 
@@ -68,9 +69,10 @@ def _over_http(stack: ExitStack, connection: Connection) -> Callable[[Request], 
     return lambda request: connection.call("POST", request["path"], request["body"])
 
 
-def _by_services(stack: ExitStack, instance: str) -> Callable[[Request], Mapping[str, Any]]:
+def _by_services(stack: ExitStack, instance: str, clock: str) -> Callable[[Request], Mapping[str, Any]]:
     settings = load_settings({"ATMEM_INSTANCE": instance})
-    attempts = stack.enter_context(built(settings)).services.attempts
+    overrides = Overrides(clock=FileClock(Path(clock)))
+    attempts = stack.enter_context(built(settings, overrides=overrides)).services.attempts
     caller = Caller(CallerKind.OPERATOR, "cred:racer", "req_racer", workspaces=None, home_workspace=1)
     calls = {
         "begin": lambda workflow, body: attempts.begin(caller, workflow, BeginRequest.from_json(body)),

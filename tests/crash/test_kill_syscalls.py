@@ -20,7 +20,7 @@ from tests.crash.stage import NAME, staged, until
 
 WRITES, SYNCS = "pwrite64", "fsync,fdatasync"
 POINTS = [*((WRITES, count) for count in range(1, 32, 2)), *((SYNCS, count) for count in (1, 2, 3, 4))]
-WORKFLOWS = 12
+WORKFLOWS = 4
 
 
 @pytest.fixture(scope="module")

@@ -79,10 +79,14 @@ def test_one_of_fifty_begins_is_granted(stage, tmp_path, capability):
 
 
 def test_one_of_fifty_begins_is_granted_to_four_processes_that_write_to_one_file(sqlite_stage, tmp_path):
+    sqlite_stage.advance(10)
     case = sqlite_stage.case("none", tmp_path)
     bodies = begin_bodies()
 
-    answers = raced(sqlite_stage, tmp_path, asking(case, "begin", bodies), instance=str(sqlite_stage.instance.folder))
+    answers = raced(
+        sqlite_stage, tmp_path, asking(case, "begin", bodies), instance=str(sqlite_stage.instance.folder),
+        clock=str(sqlite_stage.clock_file),
+    )  # fmt: skip
 
     check_begins(answers, bodies, case)
 
