@@ -194,6 +194,9 @@ class SummaryOperation(Reply):
 
 class WorkflowSummary(Head):
     operations: list[SummaryOperation]
+    unreadable: Literal[True] | None = Field(
+        default=None, description="Its content was damaged: key, creator and operations are left empty."
+    )
 
 
 class WorkflowPage(Reply):

@@ -88,8 +88,7 @@ class Checker:
                 return []
             facts = vault_facts(row)
             opened = self.ledger.unseal(row, facts)
-            rows = connection.execute(statements.OPERATIONS, {"workflow_pk": opened.workflow_pk}).all()
-            stored = [self.ledger.open_operation(item, opened).operation for item in rows]
+            stored = self.ledger.operations(connection, opened)
             problems = _replay_problems(connection, opened, stored)
             if counting.stored_bytes(connection, opened.workflow_pk) != row.retained_bytes:
                 problems.append("retained_bytes differs from the bytes that are stored")

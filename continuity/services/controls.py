@@ -17,7 +17,6 @@ from continuity.services import documents
 from continuity.services.audit import AuditEntry
 from continuity.services.callers import Caller, CallerKind
 from continuity.services.identifiers import body_digest
-from continuity.services.workflows import shown_phase
 from continuity.store import workflows as statements
 
 if TYPE_CHECKING:
@@ -144,9 +143,9 @@ class Controls:
             database_us = connection.execute(statements.VAULT).one().now_us
             reading = self.ledger.read_clock(database_us)
             detail = act(connection, opened, reading)
-            row = connection.execute(statements.HEAD_BY_ID, {"workflow_id": workflow_id}).one()
-            phase = shown_phase(row, reading.now_us)
-            view = documents.view(connection, self.ledger, self.ledger.open(row, caller), phase=phase)
+            now = self.ledger.peek(connection, caller, workflow_id)
+            operations = self.ledger.operations(connection, now)
+            view = documents.view(connection, now, operations, now_us=reading.now_us)
             if detail is not None:
                 entry = AuditEntry(
                     action=action, actor=caller.actor, object_id=workflow_id, result="done",

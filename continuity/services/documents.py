@@ -9,7 +9,9 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from continuity.decisions.phases import standpoint
 from continuity.decisions.states import Outcome, Status
+from continuity.errors import IntegrityError
 from continuity.limits import SECOND_US
 from continuity.services.ledger import definition_place, event_place, open_json, receipt_place
 from continuity.store import workflows as statements
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from continuity.decisions.model import Attempt, LateReceipt, Operation
-    from continuity.services.ledger import Ledger, Opened
+    from continuity.services.ledger import Opened
     from continuity.store.workflows import AnyRow
 
 FORMAT: Final = "atmem-workflow-v1"
@@ -50,34 +52,37 @@ def scope(workspace: str, *, run_id: str) -> dict[str, Any]:
     return {"tenant_id": "local", "subject_id": None, "workspace_id": workspace, "run_id": run_id}
 
 
-def view(connection: Connection, ledger: Ledger, opened: Opened, *, phase: str) -> dict[str, Any]:
+def view(connection: Connection, opened: Opened, operations: Sequence[Operation], *, now_us: int) -> dict[str, Any]:
     """Return the whole view of a workflow: definitions, operations, attempts, receipts.
 
     Raises:
         VaultError: Something does not open or contradicts the sealed head.
     """
-    place = {"workflow_pk": opened.workflow_pk}
-    rows = connection.execute(statements.OPERATIONS, place).all()
-    found = [ledger.open_operation(row, opened).operation for row in rows]
-    definitions = [
-        open_json(opened, row.sealed_definition, definition_place(opened.workflow_id, row.ordinal))
-        for row in connection.execute(statements.DEFINITIONS, place)
-    ]
+    written = definitions(connection, opened)
     receipts = _receipts(connection, opened)
+    workspace = connection.execute(statements.WORKSPACE_NAME, {"workspace_pk": opened.origin.workspace_pk}).scalar_one()
     return {
-        **_heading(connection, opened, phase),
-        "definitions": definitions,
+        **_head(opened, operations, workspace=workspace, now_us=now_us),
+        "definitions": written,
         "operations": [
             {**definition, **_operation(operation, receipts)}
-            for definition, operation in zip(definitions, found, strict=True)
+            for definition, operation in zip(written, operations, strict=True)
         ],
     }
 
 
-def summary(opened: Opened, operations: Sequence[Operation], *, workspace: str, phase: str) -> dict[str, Any]:
+def definitions(connection: Connection, opened: Opened) -> list[dict[str, Any]]:
+    """Return the definitions of a workflow as it was created, in order. Raises as `view`."""
+    rows = connection.execute(statements.DEFINITIONS, {"workflow_pk": opened.workflow_pk}).all()
+    if len(rows) != len(opened.workflow.standings):
+        raise IntegrityError("A definition of the workflow is missing.")
+    return [open_json(opened, row.sealed_definition, definition_place(opened.workflow_id, row.ordinal)) for row in rows]
+
+
+def summary(opened: Opened, operations: Sequence[Operation], *, workspace: str, now_us: int) -> dict[str, Any]:
     """Return one line of a list: no definitions, arguments or receipts."""
     return {
-        **_head(opened, workspace, phase),
+        **_head(opened, operations, workspace=workspace, now_us=now_us),
         "operations": [
             {
                 "operation_id": operation.operation_id,
@@ -89,6 +94,25 @@ def summary(opened: Opened, operations: Sequence[Operation], *, workspace: str, 
             }
             for operation in operations
         ],
+    }
+
+
+def unreadable(row: AnyRow) -> dict[str, Any]:
+    """Return the line of a workflow that does not open: a summary of its clear columns, the rest left empty."""
+    return {
+        "format": FORMAT,
+        "workflow_id": row.workflow_id,
+        "workflow_key": "",
+        "scope": scope(row.workspace, run_id=row.workflow_id),
+        "enabled": bool(row.enabled),
+        "phase": row.phase,
+        "creator_id": "",
+        "creator_role": "",
+        "created": seconds(row.created_at),
+        "revision": row.revision,
+        "clock_high_water": seconds(row.clock_high_water),
+        "operations": [],
+        "unreadable": True,
     }
 
 
@@ -116,13 +140,12 @@ def _past(opened: Opened, row: AnyRow, names: Sequence[str]) -> dict[str, Any]:
     return {**entry, **{name: child for name, child in value.items() if name not in _HIDDEN}}
 
 
-def _heading(connection: Connection, opened: Opened, phase: str) -> dict[str, Any]:
-    workspace = connection.execute(statements.WORKSPACE_NAME, {"workspace_pk": opened.origin.workspace_pk}).scalar_one()
-    return _head(opened, workspace, phase)
-
-
-def _head(opened: Opened, workspace: str, phase: str) -> dict[str, Any]:
+def _head(opened: Opened, operations: Sequence[Operation], *, workspace: str, now_us: int) -> dict[str, Any]:
     workflow, origin = opened.workflow, opened.origin
+    # Not the stored phase: a lease has run out or was renewed since that was written.
+    following = next((operation for operation in operations if operation.status is not Status.COMPLETED), None)
+    at_us = max(now_us, workflow.clock_high_water_us)
+    phase = standpoint(workflow, following, opened.vault, now_us=at_us).phase.value
     return {
         "format": FORMAT,
         "workflow_id": workflow.workflow_id,

@@ -12,7 +12,7 @@ Rules:
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -229,7 +229,7 @@ class Ledger:
         if row is None or not is_visible(row, caller):
             raise no_such_workflow()
         vault = vault_facts(row)
-        if row.deleted_at is not None or row.deleting_at is not None or row.wrapped_key is None:
+        if row.deleted_at is not None or row.deleting_at is not None:
             raise ConflictError("This workflow was deleted; its key cannot be used again.", code="workflow_deleted")
         return self.unseal(row, vault)
 
@@ -266,13 +266,27 @@ class Ledger:
 
     def operation_with_definition(self, connection: Connection, opened: Opened, name: str) -> OpenedOperation:
         """Open one operation and its definition by its name. Raises as `operation`."""
-        return self._operation(connection, opened, statements.OPERATION_AND_DEFINITION, name)
+        found = self._operation(connection, opened, statements.OPERATION_AND_DEFINITION, name)
+        if found.definition is None:
+            raise IntegrityError("The definition of the operation is missing.")
+        return found
 
     def operation_at(self, connection: Connection, opened: Opened, ordinal: int) -> OpenedOperation:
         """Open the operation at a place of the workflow. Raises as `operation`."""
         place = {"workflow_pk": opened.workflow_pk, "ordinal": ordinal}
         row = connection.execute(statements.OPERATION_AT, place).one_or_none()
         return self.open_operation(row, opened)
+
+    def operations(self, connection: Connection, opened: Opened) -> list[Operation]:
+        """Open all operations, in their order. Raises `VaultError` when one is missing or damaged."""
+        rows = connection.execute(statements.OPERATIONS, {"workflow_pk": opened.workflow_pk}).all()
+        return self.open_operations(rows, opened)
+
+    def open_operations(self, rows: Sequence[AnyRow], opened: Opened) -> list[Operation]:
+        """Open the rows of all operations of a workflow. Raises as `operations`."""
+        if len(rows) != len(opened.workflow.standings):
+            raise IntegrityError("An operation of the workflow is missing.")
+        return [self.open_operation(row, opened).operation for row in rows]
 
     def _operation(self, connection: Connection, opened: Opened, statement: Any, name: str) -> OpenedOperation:
         place = {"workflow_pk": opened.workflow_pk, "name_ix": self.name_index(name)}

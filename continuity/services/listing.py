@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from continuity import limits
 from continuity.decisions.phases import Phase
-from continuity.errors import MalformedError
+from continuity.errors import DecryptionError, IntegrityError, MalformedError
 from continuity.services import documents
 from continuity.services.cursors import Cursors
 from continuity.services.ledger import vault_facts
-from continuity.services.workflows import search_words, shown_phase
+from continuity.services.workflows import search_words
 from continuity.store import listing
 from continuity.store import workflows as statements
 from continuity.wire import IDENTIFIER, ListRequest
@@ -22,9 +22,8 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-    from continuity.decisions.model import Operation
     from continuity.services.callers import Caller
-    from continuity.services.ledger import Ledger, Opened
+    from continuity.services.ledger import Ledger
     from continuity.store.store import Store
     from continuity.store.workflows import AnyRow
 
@@ -50,7 +49,7 @@ class Listing:
 
         Returns:
             ``workflows`` (summaries) and ``next_cursor`` (None at the end). A workflow that does not open
-            is listed by its clear columns, with ``unreadable`` and its key id.
+            is listed by its clear columns, with ``unreadable: true``: one must not hide the others.
 
         Raises:
             MalformedError: A filter is not what it must be.
@@ -121,12 +120,12 @@ class Listing:
         return [self._summary(row, caller, by_workflow[row.workflow_pk], now_us) for row in rows]
 
     def _summary(self, row: AnyRow, caller: Caller, operation_rows: Sequence[AnyRow], now_us: int) -> dict[str, Any]:
-        opened = self.ledger.open(row, caller)
-        operations = [self._operation(operation, opened) for operation in operation_rows]
-        return documents.summary(opened, operations, workspace=row.workspace, phase=shown_phase(row, now_us))
-
-    def _operation(self, row: AnyRow, opened: Opened) -> Operation:
-        return self.ledger.open_operation(row, opened).operation
+        try:
+            opened = self.ledger.open(row, caller)
+            operations = self.ledger.open_operations(operation_rows, opened)
+        except (DecryptionError, IntegrityError):
+            return documents.unreadable(row)
+        return documents.summary(opened, operations, workspace=row.workspace, now_us=now_us)
 
 
 def _search(request: ListRequest) -> tuple[list[str], str | None]:

@@ -19,7 +19,6 @@ from continuity.services import documents
 from continuity.services.audit import AuditEntry
 from continuity.services.documents import seconds
 from continuity.services.ledger import is_visible, no_such_workflow, vault_facts
-from continuity.services.workflows import shown_phase
 from continuity.store import workflows as statements
 
 if TYPE_CHECKING:
@@ -82,18 +81,15 @@ class Reviewing:
         """
 
         def work(connection: Connection) -> dict[str, Any]:
-            row = connection.execute(statements.HEAD_BY_ID, {"workflow_id": workflow_id}).one_or_none()
-            if row is None:
-                raise no_such_workflow()
+            # Locked: in a writing transaction of PostgreSQL each statement sees what others have done meanwhile.
+            row = connection.execute(statements.LOCKED_HEAD, {"workflow_id": workflow_id}).one_or_none()
             opened = self.ledger.open(row, caller)
             reading = self.ledger.read_clock(connection.execute(statements.VAULT).one().now_us)
-            phase = shown_phase(row, reading.now_us)
-            view = documents.view(connection, self.ledger, opened, phase=phase)
-            operations = connection.execute(statements.OPERATIONS, {"workflow_pk": opened.workflow_pk}).all()
-            for shown, operation_row in zip(view["operations"], operations, strict=True):
-                operation = self.ledger.open_operation(operation_row, opened).operation
+            operations = self.ledger.operations(connection, opened)
+            view = documents.view(connection, opened, operations, now_us=reading.now_us)
+            for shown, operation in zip(view["operations"], operations, strict=True):
                 shown["standing"] = _standing(opened, operation, reading)
-            names = [definition["name"] for definition in view["definitions"]]
+            names = [operation.name for operation in operations]
             entry = AuditEntry(
                 action="workflow.viewed", actor=caller.actor, object_id=workflow_id, result="done",
                 request_id=caller.request_id,
@@ -104,7 +100,7 @@ class Reviewing:
                 "history": documents.history(connection, opened, names),
                 "now": seconds(reading.now_us),
                 "is_capture_full": opened.vault.is_capture_full,
-                "pulse": _pulse(row, phase).mark,
+                "pulse": _pulse(row, reading.now_us).mark,
             }
 
         return self.store.write(work)
@@ -122,13 +118,14 @@ class Reviewing:
             if row is None or row.deleting_at is not None or not is_visible(row, caller):
                 raise no_such_workflow()
             vault_facts(row)
-            return _pulse(row, shown_phase(row, self.ledger.read_clock(row.now_us).now_us))
+            return _pulse(row, self.ledger.read_clock(row.now_us).now_us)
 
         return self.store.autocommit(work)
 
 
-def _pulse(row: statements.AnyRow, phase: str) -> Pulse:
-    return Pulse(row.revision, seconds(row.changed_at), phase)
+def _pulse(row: Any, now_us: int) -> Pulse:
+    is_due = row.phase_due_at is not None and row.phase_due_at <= now_us
+    return Pulse(row.revision, seconds(row.changed_at), row.phase_after_due if is_due else row.phase)
 
 
 def _standing(opened: Opened, operation: Operation, reading: Reading) -> dict[str, Any]:

@@ -29,7 +29,6 @@ from continuity.services.ledger import (
     event_place,
     head_columns,
     history_exhausted,
-    no_such_workflow,
     operation_columns,
     seal_head,
     seal_json,
@@ -111,26 +110,29 @@ class Workflows:
             SealedError: The vault is locked.
         """
 
-        def work(connection: Connection) -> dict[str, Any]:
-            row = connection.execute(statements.HEAD_BY_ID, {"workflow_id": workflow_id}).one_or_none()
-            if row is None:
-                raise no_such_workflow()
-            opened = self.ledger.open(row, caller)
-            now_us = self.ledger.read_clock(row.now_us).now_us
-            view = documents.view(connection, self.ledger, opened, phase=shown_phase(row, now_us))
-            names = [definition["name"] for definition in view["definitions"]]
-            view["history"] = documents.history(connection, opened, names)
-            if caller.kind is CallerKind.PERSON:
-                entry = AuditEntry(
-                    action="workflow.viewed", actor=caller.actor, object_id=workflow_id, result="done",
-                    request_id=caller.request_id,
-                )  # fmt: skip
-                self.audit.append(connection, entry, now_us=now_us)
+        def read(connection: Connection) -> dict[str, Any]:
+            return self._view(connection, self.ledger.peek(connection, caller, workflow_id))
+
+        def look(connection: Connection) -> dict[str, Any]:
+            # Locked: in a writing transaction of PostgreSQL each statement sees what others have done meanwhile.
+            view = self._view(connection, self.ledger.lock(connection, caller, workflow_id))
+            entry = AuditEntry(
+                action="workflow.viewed", actor=caller.actor, object_id=workflow_id, result="done",
+                request_id=caller.request_id,
+            )  # fmt: skip
+            self.audit.append(connection, entry, now_us=self._now_us(connection))
             return view
 
-        if caller.kind is CallerKind.PERSON:
-            return self.store.write(work)
-        return self.store.read(work)
+        return self.store.write(look) if caller.kind is CallerKind.PERSON else self.store.read(read)
+
+    def _view(self, connection: Connection, opened: Opened) -> dict[str, Any]:
+        operations = self.ledger.operations(connection, opened)
+        view = documents.view(connection, opened, operations, now_us=self._now_us(connection))
+        names = [operation.name for operation in operations]
+        return {**view, "history": documents.history(connection, opened, names)}
+
+    def _now_us(self, connection: Connection) -> int:
+        return self.ledger.read_clock(connection.execute(statements.VAULT).one().now_us).now_us
 
     # ---- creating
 
@@ -173,10 +175,9 @@ class Workflows:
         begun = None
         if request.begin is not None:
             begun = self.attempts.begin_opened(connection, caller, opened, request.begin)
-        row = connection.execute(statements.HEAD_BY_ID, {"workflow_id": opened.workflow_id}).one()
-        now = self.ledger.open(row, caller)
-        phase = shown_phase(row, self.ledger.read_clock(row.now_us).now_us)
-        view = documents.view(connection, self.ledger, now, phase=phase)
+        now = self.ledger.peek(connection, caller, opened.workflow_id)
+        operations = self.ledger.operations(connection, now)
+        view = documents.view(connection, now, operations, now_us=self._now_us(connection))
         return view if begun is None else {**view, "begin": begun}
 
     def _namespace(self, connection: Connection, workspace_pk: int) -> int:
@@ -284,13 +285,6 @@ def words_of(workflow_key: str, names: Iterable[str]) -> set[str]:
 def search_words(query: str) -> list[str]:
     """Return the whole words of a search, distinct, in their order."""
     return list(dict.fromkeys(_WORD.findall(query.lower())))
-
-
-def shown_phase(row: AnyRow, now_us: int) -> str:
-    """Return the phase of a row as it is now, whether or not the sweeper has been there."""
-    if row.phase_due_at is not None and row.phase_due_at <= now_us:
-        return str(row.phase_after_due)
-    return str(row.phase)
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,7 +133,7 @@ OPERATIONS: Final = sa.select(*_OPERATION_COLUMNS).where(_IN_WORKFLOW).order_by(
 OPERATION_AND_DEFINITION: Final = (
     sa.select(*_OPERATION_COLUMNS, definitions.c.sealed_definition)
     .select_from(
-        operations.join(
+        operations.outerjoin(
             definitions,
             (definitions.c.workflow_pk == operations.c.workflow_pk) & (definitions.c.ordinal == operations.c.ordinal),
         )
