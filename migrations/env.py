@@ -14,9 +14,10 @@ from alembic import context
 from app.auth import schema as accounts
 from continuity.store import schema
 from continuity.store.engine import make_engine
+from observations import schema as observed
 
 # One metadata a package, all with the naming convention of `continuity.store.schema.NAMING`.
-METADATA = [schema.metadata, accounts.metadata]
+METADATA = [schema.metadata, accounts.metadata, observed.metadata]
 
 
 def run(connection: sa.Connection) -> None:

@@ -12,9 +12,10 @@ from continuity.store.engine import make_engine
 from continuity.store.store import Store
 from continuity.vault import Keyring, ShredList, Vault, create_vault, open_vault
 from tests.databases import PostgreSQLServer, SQLiteTemplate
+from tests.observing import taking
 from tests.servers import fresh_instance, instance_template, running_server, shared_server
 
-__all__ = ["fresh_instance", "instance_template", "running_server", "shared_server"]
+__all__ = ["fresh_instance", "instance_template", "running_server", "shared_server", "taking"]
 
 POOL_SIZE = 16
 BOTH = [pytest.param("sqlite"), pytest.param("postgresql", marks=pytest.mark.postgresql)]

@@ -95,7 +95,7 @@ class CredentialColumns(TypedColumns):
     """Bearer tokens by their SHA-256.
 
     ``workspace_pk`` NULL: all workspaces of the issuer. ``owner_pk`` is the principal's row in
-    ``continuity_owners``, ``issuer_pk`` the person who is answerable for it.
+    ``continuity_owners``, ``issuer_pk`` the person who is answerable for it. ``scope`` is an observer's.
     """
 
     credential_id = Column(ID, primary_key=True)
@@ -110,6 +110,7 @@ class CredentialColumns(TypedColumns):
     revoked_at: Named[int | None] = Column(INTEGER)
     last_used_at: Named[int | None] = Column(INTEGER)
     epoch: Named[int] = Column(INTEGER)
+    scope: Named[str | None] = Column(sa.String(128))
 
 
 credentials: Final = sa.Table(

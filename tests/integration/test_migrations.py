@@ -20,9 +20,10 @@ from continuity.store import sqlite
 from continuity.store.engine import make_engine
 from continuity.store.schema import NAMING
 from continuity.store.schema import metadata as continuity_metadata
+from observations.schema import metadata as observations_metadata
 
 ROOT = migrating.MIGRATIONS.parent
-METADATA = [continuity_metadata, auth_metadata]
+METADATA = [continuity_metadata, auth_metadata, observations_metadata]
 
 REVISION = '''"""A step of the tests."""
 import os, pathlib, time
@@ -146,7 +147,7 @@ class TestRevisions:
     def test_every_package_names_constraints_alike_and_marks_its_tables(self):
         assert [dict(metadata.naming_convention) for metadata in METADATA] == [NAMING] * len(METADATA)
         prefixes = [{name.partition("_")[0] for name in metadata.tables} for metadata in METADATA]
-        assert prefixes == [{"continuity"}, {"auth"}]
+        assert prefixes == [{"continuity"}, {"auth"}, {"observations"}]
 
     def test_no_table_is_left_out_of_the_description(self, engine: sa.Engine):
         migrating.upgrade(engine)
