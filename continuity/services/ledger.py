@@ -293,7 +293,10 @@ class Ledger:
         row = connection.execute(statement, place).one_or_none()
         if row is None:
             raise OperationNotFoundError("The workflow has no operation of this name.")
-        return self.open_operation(row, opened)
+        found = self.open_operation(row, opened)
+        if found.operation.name != name:
+            raise IntegrityError("The index of an operation's name is that of another. Nothing was done.")
+        return found
 
     def open_operation(self, row: AnyRow | None, opened: Opened) -> OpenedOperation:
         """Open the row of an operation that must exist. Raises `VaultError`."""

@@ -13,7 +13,7 @@ from continuity import limits
 from continuity.decisions import clocks, coordinators, records
 from continuity.decisions.model import Operation, Standing, Workflow
 from continuity.decisions.phases import standpoint
-from continuity.errors import ConflictError
+from continuity.errors import ConflictError, IntegrityError
 from continuity.jsontext import canonical_bytes
 from continuity.limits import SECOND_US
 from continuity.services import chains, documents
@@ -145,7 +145,7 @@ class Workflows:
         definition_ix = self.ledger.vault.index("definition", request.definition_bytes())
         known = connection.execute(statements.LOCKED_HEAD_BY_KEY, {"key_ix": key_ix}).one_or_none()
         if known is not None:
-            opened = self._known(known, caller, definition_ix)
+            opened = self._known(connection, known, caller, request, definition_ix)
         else:
             reading = self.ledger.read_clock(row.now_us)
             now_us = clocks.dispatch_time_us(reading, facts.clock_high_water_us)
@@ -159,9 +159,14 @@ class Workflows:
             opened = self._insert(connection, draft, facts, key_ix=key_ix, definition_ix=definition_ix)
         return self._answer(connection, caller, opened, request)
 
-    def _known(self, row: AnyRow, caller: Caller, definition_ix: bytes) -> Opened:
+    def _known(
+        self, connection: Connection, row: AnyRow, caller: Caller, request: CreateWorkflow, definition_ix: bytes
+    ) -> Opened:
         opened = self.ledger.open(row, caller)
-        if row.definition_ix != definition_ix:
+        is_same = canonical_bytes(documents.definitions(connection, opened)) == request.definition_bytes()
+        if opened.origin.workflow_key != request.workflow_key or (row.definition_ix == definition_ix) != is_same:
+            raise IntegrityError("The workflow's indexes contradict its sealed content. Nothing was done.")
+        if not is_same:
             raise ConflictError(
                 "A workflow of this key exists with another definition. Nothing was changed; "
                 "use a new key for new work.",
