@@ -6,8 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 import app
+from app.cli import main
 from app.pages.display import utc_iso, utc_text, visible
 
 FOLDER = Path(app.__file__).parent
@@ -118,6 +120,13 @@ def test_every_template_compiles_and_escapes(site):
 
     assert environment.autoescape is True or environment.autoescape("x.html") is True
     assert "<b>" not in environment.from_string("{{ name }}").render(name="<b>")
+
+
+@pytest.mark.parametrize("path", FILES, ids=name_of)
+def test_every_command_that_a_page_names_is_there(path):
+    for text in re.findall(r"\batmem ([a-z-]+(?: [a-z-]+)*)", code_of(path)):
+        found = CliRunner().invoke(main, [*text.split(), "--help"])
+        assert found.exit_code == 0, text
 
 
 def test_no_python_makes_html_of_text():
