@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from continuity.decisions import clocks, controls
-from continuity.errors import ConflictError, UnavailableError
+from continuity.errors import ConflictError, DecryptionError, IntegrityError, UnavailableError, VaultError
 from continuity.services.audit import AuditEntry
 from continuity.services.callers import Caller
 from continuity.services.identifiers import new_id
@@ -77,21 +77,14 @@ class Deletions:
             SealedError: The vault is locked. Nothing has happened.
             UnavailableError: Storage cannot answer; ask again, or the next start finishes it.
         """
-
-        def mark(connection: Connection) -> None:
-            row = connection.execute(statements.LOCKED_HEAD, {"workflow_id": workflow_id}).one_or_none()
-            if row is not None and row.deleting_at is not None and row.deleted_at is None and is_visible(row, caller):
-                return
-            opened = self.ledger.open(row, caller)
-            now = connection.execute(statements.VAULT).one().now_us
-            marks = (opened.workflow.clock_high_water_us, opened.vault.clock_high_water_us)
-            at_us = clocks.stamp_us(self.ledger.read_clock(now), *marks)
-            event = controls.decide_delete(opened.workflow, actor=caller.actor, at_us=at_us)
-            self.ledger.record_control(connection, opened, event)
-            self._write_tombstone(connection, opened)
-
-        self.store.write(mark)
-        counts = self._finish(workflow_id, actor=caller.actor, request_id=caller.request_id)
+        has_begun = self.store.write(lambda connection: self._begin(connection, caller, workflow_id))
+        try:
+            counts = self._finish(workflow_id, actor=caller.actor, request_id=caller.request_id)
+        except ConflictError:
+            # Begun here and finished by another process, which knows what it destroyed.
+            if not has_begun:
+                raise
+            counts = {"workflows": 1}
         self._scrub()
         return counts
 
@@ -100,25 +93,61 @@ class Deletions:
 
         Raises:
             SealedError: The vault is locked; they are finished after it is unlocked.
+            VaultError: One is damaged, or nobody began its deletion; the others are finished.
         """
-        finished = 0
+        finished, damaged = 0, dict[str, VaultError]()
         while True:
             ids = self.store.read(lambda connection: listing.deleting(connection, count=BATCH))
-            for workflow_id in ids:
-                self._finish(workflow_id, actor="system", request_id=new_id("req"))
-            finished += len(ids)
-            if len(ids) < BATCH:
+            left = [workflow_id for workflow_id in ids if workflow_id not in damaged]
+            for workflow_id in left:
+                try:
+                    finished += self._finish_interrupted(workflow_id)
+                except (DecryptionError, IntegrityError) as error:
+                    damaged[workflow_id] = error
+            if len(ids) < BATCH or not left:
                 break
         # Also what a process before this one has deleted, the first time.
         if not self._scrubbed.is_set():
             self._scrub()
+        for problem in damaged.values():
+            raise problem
         return finished
 
+    def _begin(self, connection: Connection, caller: Caller, workflow_id: str) -> bool:
+        """Mark a workflow as deleting; False when somebody has done so before."""
+        row = connection.execute(statements.LOCKED_HEAD, {"workflow_id": workflow_id}).one_or_none()
+        if row is not None and row.deleting_at is not None and row.deleted_at is None and is_visible(row, caller):
+            return False
+        opened = self.ledger.open(row, caller)
+        now = connection.execute(statements.VAULT).one().now_us
+        marks = (opened.workflow.clock_high_water_us, opened.vault.clock_high_water_us)
+        at_us = clocks.stamp_us(self.ledger.read_clock(now), *marks)
+        event = controls.decide_delete(opened.workflow, actor=caller.actor, at_us=at_us)
+        self.ledger.record_control(connection, opened, event)
+        self._write_tombstone(connection, opened)
+        # Who it was must be known even if somebody else has to finish it.
+        entry = AuditEntry(
+            action="workflow.deletion_begun", actor=caller.actor, object_id=workflow_id, result="done",
+            request_id=caller.request_id,
+        )  # fmt: skip
+        self.audit.append(connection, entry, now_us=at_us)
+        return True
+
+    def _finish_interrupted(self, workflow_id: str) -> int:
+        try:
+            self._finish(workflow_id, actor="system", request_id=new_id("req"))
+        except ConflictError:
+            # Another process has finished it.
+            return 0
+        return 1
+
     def _finish(self, workflow_id: str, *, actor: str, request_id: str) -> dict[str, int]:
-        recorded = self.store.read(deletion.shred_head)
-        head = self.ledger.vault.shred(workflow_id, recorded=ShredHead(recorded.shred_length, recorded.shred_head))
+        recorded = self.store.read(lambda connection: self._require_begun(connection, workflow_id))
+        head = self.ledger.vault.shred(workflow_id, recorded=recorded)
 
         def destroy(connection: Connection) -> dict[str, int]:
+            # The vault's row before the workflow's, as everywhere.
+            deletion.advance_shred_head(connection, length=head.length, head=head.head)
             row = connection.execute(statements.LOCKED_HEAD, {"workflow_id": workflow_id}).one()
             facts = vault_facts(row)
             if row.deleted_at is not None:
@@ -126,7 +155,6 @@ class Deletions:
             now = connection.execute(statements.VAULT).one().now_us
             at_us = clocks.stamp_us(self.ledger.read_clock(now), row.clock_high_water, facts.clock_high_water_us)
             counts = self._destroy(connection, row, at_us)
-            deletion.advance_shred_head(connection, length=head.length, head=head.head)
             entry = AuditEntry(
                 action="workflow.deleted", actor=actor, object_id=workflow_id, result="done", request_id=request_id
             )
@@ -136,6 +164,18 @@ class Deletions:
         counts = self.store.write(destroy)
         self._scrubbed.clear()
         return counts
+
+    def _require_begun(self, connection: Connection, workflow_id: str) -> ShredHead:
+        """Return what the database knows of the shred list, if the sealed head says that the deletion has begun.
+
+        A column alone could be anybody's, and what is on the list no backup brings back.
+        """
+        row = connection.execute(statements.HEAD_BY_ID, {"workflow_id": workflow_id}).one()
+        facts, vault = vault_facts(row), self.ledger.vault
+        if row.deleted_at is None and not vault.shred_list.contains(vault.index(SHRED_PURPOSE, workflow_id)):
+            self.ledger.unseal(row, facts)
+        recorded = deletion.shred_head(connection)
+        return ShredHead(recorded.shred_length, recorded.shred_head)
 
     def _scrub(self) -> None:
         # The work is deleted and its key destroyed, whatever comes of this: housekeeping asks again.

@@ -39,9 +39,7 @@ def advance_shred_head(connection: Connection, *, length: int, head: bytes) -> N
 
 def destroy(connection: Connection, *, workflow_pk: int, workflow_id: str) -> dict[str, int]:
     """Destroy a workflow's data key and content; returns how many rows of each table."""
-    connection.execute(
-        sa.update(partitions).where(partitions.c.partition_id == workflow_id).values(wrapped_key=None)
-    )
+    connection.execute(sa.update(partitions).where(partitions.c.partition_id == workflow_id).values(wrapped_key=None))
     return {
         table.name.removeprefix("continuity_"): connection.execute(
             sa.delete(table).where(table.c.workflow_pk == workflow_pk)
@@ -71,16 +69,12 @@ def release(connection: Connection, owner_pk: int, *, retained: int, reserved: i
     connection.execute(
         sa.update(owners)
         .where(owners.c.owner_pk == owner_pk, owners.c.kind == "continuity_coordinator")
-        .values(
-            retained_bytes=owners.c.retained_bytes - retained, reserved_bytes=owners.c.reserved_bytes - reserved
-        )
+        .values(retained_bytes=owners.c.retained_bytes - retained, reserved_bytes=owners.c.reserved_bytes - reserved)
     )
 
 
 def note_shredded(connection: Connection, *, partition_ix: bytes, at_us: int) -> None:
     """Keep the second copy of the shred list, unless it is there."""
-    known = connection.execute(
-        sa.select(shredded.c.at).where(shredded.c.partition_ix == partition_ix)
-    ).one_or_none()
+    known = connection.execute(sa.select(shredded.c.at).where(shredded.c.partition_ix == partition_ix)).one_or_none()
     if known is None:
         connection.execute(sa.insert(shredded).values(partition_ix=partition_ix, at=at_us))
