@@ -15,6 +15,8 @@ from continuity.jsontext import canonical_bytes, loads_strict
 
 _DIGITS: Final = 9
 _RESULT: Final = "result"
+_NUL: Final = "\0"
+_UNKEPT: Final = "Holds a character that cannot be kept: the one with the number zero."
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,8 @@ def reason_problem(text: str) -> dict[str, str]:
     """Say what a reason lacks."""
     if not text.strip():
         return {"reason": "Say why: whoever reads the history later was not here."}
+    if _NUL in text:
+        return {"reason": _UNKEPT}
     if len(text) > limits.REASON_CHARS:
         return {"reason": f"At most {limits.REASON_CHARS:,} characters; these are {len(text):,}."}
     return {}
@@ -77,6 +81,8 @@ def effect_problems(given: Mapping[str, str]) -> dict[str, str]:
     effect_id = given["effect_id"]
     if not effect_id.strip():
         found["effect_id"] = "Name the effect as the destination does, so that others can find it there."
+    elif _NUL in effect_id:
+        found["effect_id"] = _UNKEPT
     elif len(effect_id) > limits.EFFECT_ID_CHARS:
         found["effect_id"] = f"At most {limits.EFFECT_ID_CHARS:,} characters; these are {len(effect_id):,}."
     try:
@@ -84,7 +90,7 @@ def effect_problems(given: Mapping[str, str]) -> dict[str, str]:
     except MalformedError as error:
         found[_RESULT] = f"Not JSON as AtMem keeps it. {error.message} Text stands in double quotes."
     else:
-        if len(canonical_bytes({"effect_id": effect_id, "result": result})) > limits.RECEIPT_BYTES:
+        if not found and len(canonical_bytes({"effect_id": effect_id, "result": result})) > limits.RECEIPT_BYTES:
             found[_RESULT] = f"At most {limits.RECEIPT_BYTES // 1024} KiB."
     return found
 
