@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
 from continuity import limits
@@ -28,6 +28,15 @@ Callback = Callable[[dict[str, Any], str, str, float], Mapping[str, Any]]
 
 _ENVELOPE: Final = {"name": "", "run_id": "", "attempt_id": "", "lease_token": ""}
 """What travels around a receipt and counts for the limits of the request."""
+
+_OUTCOMES: Final = frozenset(outcome.value for outcome in Outcome)
+_RETURNED: Final[Mapping[Outcome, str]] = {
+    Outcome.UNKNOWN: "The tool reported that it does not know what happened.",
+    Outcome.REFUSED: "The tool reported that its destination refused.",
+    Outcome.NOT_DISPATCHED: "The tool reported that it did not reach its destination.",
+    Outcome.ABSENT: "The destination was asked and knows nothing of it.",
+}
+"""What a receipt that is no success says; its own words stay in it."""
 
 
 class NotDispatched(ContinuityError):
@@ -107,11 +116,13 @@ class Report:
         receipt: JSON object of at most 64 KiB.
         outcome: What it claims, as the server will read it.
         cause: What the callback raised, None when it returned.
+        because: One sentence on why it is no success, empty for one.
     """
 
     receipt: Mapping[str, Any]
     outcome: Outcome
     cause: BaseException | None = None
+    because: str = ""
 
     def __repr__(self) -> str:
         return f"Report({self.outcome.value})"
@@ -134,10 +145,25 @@ def report_returned(value: object, *, operation_id: str, mode: Mode) -> Report:
         return _unknown(operation_id, "The tool returned nothing that can be kept as a receipt.")
     outcome = classify(receipt, operation_id=operation_id, mode=mode)
     if outcome is not Outcome.UNKNOWN or receipt.get("outcome") == Outcome.UNKNOWN.value:
-        return Report(receipt=receipt, outcome=outcome)
-    unknown = _unknown(operation_id, "The tool returned something that is no receipt of this attempt.")
+        return Report(receipt=receipt, outcome=outcome, because=_RETURNED.get(outcome, ""))
+    fault = _fault(receipt, operation_id=operation_id, mode=mode)
+    unknown = _unknown(operation_id, f"The tool returned something that is no receipt of this attempt: {fault}.")
     kept = _as_sent({**unknown.receipt, "returned": receipt})
-    return unknown if kept is None else Report(receipt=kept, outcome=Outcome.UNKNOWN)
+    return unknown if kept is None else replace(unknown, receipt=kept)
+
+
+def _fault(receipt: Mapping[str, Any], *, operation_id: str, mode: Mode) -> str:
+    """Name the first thing that is wrong with what `classify` takes for no receipt. No value of it is repeated."""
+    claim = receipt.get("outcome")
+    if not isinstance(claim, str) or claim not in _OUTCOMES:
+        return f"its outcome is none of {', '.join(sorted(_OUTCOMES))}"
+    if receipt.get("operation_id") != operation_id:
+        return "its operation_id is not the one that the callback was given"
+    if claim == Outcome.SUCCEEDED.value:
+        return "a success needs a non-empty effect_id, a string, and a result"
+    if claim == Outcome.REFUSED.value and mode is Mode.EXECUTE:
+        return "a refusal needs a reason"
+    return f"{claim} is not for {mode.value}"
 
 
 def report_raised(error: BaseException, *, operation_id: str, mode: Mode) -> Report:
@@ -147,19 +173,21 @@ def report_raised(error: BaseException, *, operation_id: str, mode: Mode) -> Rep
     if mode is Mode.EXECUTE and isinstance(error, Refused):
         reason = _sentence(error.message)
         receipt = {"outcome": Outcome.REFUSED.value, "operation_id": operation_id, "reason": reason}
-        return Report(receipt=receipt, outcome=Outcome.REFUSED, cause=error)
+        return Report(receipt=receipt, outcome=Outcome.REFUSED, cause=error, because=reason)
     return _unknown(operation_id, f"The tool raised {type(error).__name__}.", cause=error)
 
 
 def report_not_dispatched(reason: str, *, operation_id: str, cause: BaseException | None = None) -> Report:
     """Make the report of an execute whose callback was never called, or says that it sent nothing."""
-    receipt = {"outcome": Outcome.NOT_DISPATCHED.value, "operation_id": operation_id, "reason": _sentence(reason)}
-    return Report(receipt=receipt, outcome=Outcome.NOT_DISPATCHED, cause=cause)
+    reason = _sentence(reason)
+    receipt = {"outcome": Outcome.NOT_DISPATCHED.value, "operation_id": operation_id, "reason": reason}
+    return Report(receipt=receipt, outcome=Outcome.NOT_DISPATCHED, cause=cause, because=reason)
 
 
 def _unknown(operation_id: str, detail: str, *, cause: BaseException | None = None) -> Report:
-    receipt = {"outcome": Outcome.UNKNOWN.value, "operation_id": operation_id, "detail": _sentence(detail)}
-    return Report(receipt=receipt, outcome=Outcome.UNKNOWN, cause=cause)
+    detail = _sentence(detail)
+    receipt = {"outcome": Outcome.UNKNOWN.value, "operation_id": operation_id, "detail": detail}
+    return Report(receipt=receipt, outcome=Outcome.UNKNOWN, cause=cause, because=detail)
 
 
 def _sentence(text: str) -> str:

@@ -14,13 +14,15 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final, Self
 from urllib.parse import urlencode
 
+from continuity import limits
 from continuity.callbacks import Callback, Callbacks, NotDispatched, Refused, Tool
 from continuity.delivery import RESEND_FOR_S, Patience, deliver
-from continuity.errors import MalformedError, TransportError
+from continuity.errors import MalformedError, NotReachedError, TransportError
 from continuity.running import Begun, OperationRun, Seams, ToolUnavailableError, new_id
 from continuity.stops import OutcomeNotRecorded, RecoveryBlocked
 from continuity.transport import VIEW_BYTES, Adapter, Transport, elapsed_s
@@ -45,6 +47,10 @@ __all__ = [
 
 _ROOT: Final = "/v1/continuity"
 _PAGE: Final = "/resume-work"
+_LOST_GRANT: Final = (
+    f"An attempt may have been granted; nothing of it was called here. Run again: at most {limits.LEASE_S} s later "
+    "its lease is over, and the server says what is safe."
+)
 
 
 class ContinuityClient:
@@ -193,10 +199,12 @@ class ContinuityClient:
             The reply of operations.md: ``action``, ``reason`` and what the action brings.
 
         Raises:
+            NotReachedError: Nothing was sent.
             TransportError: Whether an attempt was granted is unknown. Never send the same begin again.
         """
         body = {"name": name, "run_id": run_id, "attempt_id": attempt_id}
-        return self._transport.call("POST", _path(workflow_id, "begin"), body)
+        with _grant_may_be_lost():
+            return self._transport.call("POST", _path(workflow_id, "begin"), body)
 
     def send_outcome(
         self, workflow_id: str, name: str, *, run_id: str, attempt_id: str, lease_token: str, receipt: Mapping[str, Any]
@@ -271,6 +279,7 @@ class ContinuityClient:
         Raises:
             RecoveryBlocked: Stopped safely; its code says why, its page is where a person decides.
             OutcomeNotRecorded: A callback has ended and its receipt, in ``.receipt``, is not recorded.
+            NotReachedError: The server was not reached. Nothing was sent.
             TransportError: begin was not answered. No callback was called; an attempt may have been granted.
             ContinuityError: The server refused begin. Nothing has happened.
         """
@@ -306,9 +315,9 @@ class ContinuityClient:
         attempt_id = new_id("at")
         self._seams.trace("begin.before_send")
         sent_at_s = self._seams.clock()
-        view = self.create_workflow(
-            workflow_key, [operation], activate=True, begin={"name": name, "run_id": run_id, "attempt_id": attempt_id}
-        )
+        begin = {"name": name, "run_id": run_id, "attempt_id": attempt_id}
+        with _grant_may_be_lost():
+            view = self.create_workflow(workflow_key, [operation], activate=True, begin=begin)
         self._seams.trace("begin.after_reply")
         workflow_id, reply = view.get("workflow_id"), view.get("begin")
         if not isinstance(workflow_id, str) or not isinstance(reply, dict):
@@ -344,6 +353,17 @@ def langgraph_node(
 
     node.__name__ = node.__qualname__ = name
     return node
+
+
+@contextmanager
+def _grant_may_be_lost() -> Iterator[None]:
+    """Say of a lost reply to begin what it may have taken along."""
+    try:
+        yield
+    except NotReachedError:
+        raise
+    except TransportError as error:
+        raise type(error)(f"{error.message} {_LOST_GRANT}") from error
 
 
 def _path(workflow_id: str, *rest: str) -> str:

@@ -143,12 +143,18 @@ class UnavailableError(ContinuityError):
 
 
 class TransportError(ContinuityError):
-    """The server could not be reached or answered something that is not its contract.
+    """The answer was lost, or is not one of the server's contract.
 
-    Whether the request took effect is unknown.
+    Whether the request took effect is unknown, but for `NotReachedError`.
     """
 
     code = "transport_error"
+
+
+class NotReachedError(TransportError):
+    """No connection could be made: nothing was sent, and nothing has happened."""
+
+    code = "server_not_reached"
 
 
 class TransportTimeoutError(TransportError):

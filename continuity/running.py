@@ -248,7 +248,10 @@ class OperationRun:
         tool = self._tools.get(grant.tool)
         callback = None if tool is None else (tool.execute if grant.mode is Mode.EXECUTE else tool.query)
         if callback is None:
-            raise ToolUnavailableError(f"This host has no {grant.mode.value} callback for the granted tool.")
+            names = ", ".join(repr(name) for name in sorted(self._tools)) or "none"
+            raise ToolUnavailableError(
+                f"This host has no {grant.mode.value} callback for the tool {grant.tool!r}. Its tools: {names}."
+            )
         return callback
 
     def _deliver(self, grant: Grant, report: Report, *, for_s: float | None = None) -> dict[str, Any]:
@@ -280,11 +283,13 @@ class OperationRun:
             if answer.get("status") == Status.COMPLETED.value:
                 return
             reason = answer.get("reason")
-            raise self._stopped(reason if isinstance(reason, str) else "stale_lease") from report.cause
+            code = reason if isinstance(reason, str) else "stale_lease"
+            raise self._stopped(code, because=report.because) from report.cause
         if isinstance(report.cause, ToolUnavailableError):
-            raise self._stopped(report.cause.code) from report.cause
+            raise self._stopped(report.cause.code, because=report.cause.message) from report.cause
         if report.outcome is not Outcome.ABSENT:
-            raise self._stopped(_STOPS.get(report.outcome, "outcome_unknown")) from report.cause
+            code = _STOPS.get(report.outcome, "outcome_unknown")
+            raise self._stopped(code, because=report.because) from report.cause
         wait_s = self._absence_final_in_s(grant)
         if wait_s is None or wait_s > 0:
             raise self._stopped("effect_not_found", retry_after_s=wait_s)
@@ -334,10 +339,10 @@ class OperationRun:
         )  # fmt: skip
 
     def _stopped(
-        self, code: str, *, lease_until: float | None = None, retry_after_s: float | None = None
+        self, code: str, *, because: str = "", lease_until: float | None = None, retry_after_s: float | None = None
     ) -> RecoveryBlocked:
         return RecoveryBlocked(
-            code, self._workflow_id, page=self._calls.page(self._workflow_id),
+            code, self._workflow_id, page=self._calls.page(self._workflow_id), because=because,
             lease_until=lease_until, retry_after_s=retry_after_s,
         )  # fmt: skip
 

@@ -20,6 +20,7 @@ class RecoveryBlocked(ContinuityError):
             ``stale_lease`` or ``tool_unavailable`` for what this run itself met.
         workflow_id: The workflow.
         page: Address of the page where a person sees the work and decides about it.
+        because: One sentence on what this run itself met, empty when the server alone stopped it.
         next_step: One sentence on what is safe next.
         lease_until: Unix seconds by the server's clock while another attempt holds the lease, else None.
         retry_after_s: Seconds after which another run may find more; None when only a person can go on.
@@ -33,19 +34,22 @@ class RecoveryBlocked(ContinuityError):
         workflow_id: str,
         *,
         page: str,
+        because: str = "",
         lease_until: float | None = None,
         retry_after_s: float | None = None,
     ) -> None:
         """Keep what the attributes say; the message is made of them."""
+        self.because = because
         self.next_step = NEXT_STEPS.get(code, "Look at the work on its page and decide there.")
-        super().__init__(f"Stopped safely ({code}). {self.next_step} {page}", code=code)
+        parts = (f"Stopped safely ({code}).", because, self.next_step, page)
+        super().__init__(" ".join(part for part in parts if part), code=code)
         self.workflow_id = workflow_id
         self.page = page
         self.lease_until = lease_until
         self.retry_after_s = retry_after_s
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_blocked, (self.code, self.workflow_id, self.page, self.lease_until, self.retry_after_s))
+        return (_blocked, (self.code, self.workflow_id, self.page, self.because, self.lease_until, self.retry_after_s))
 
 
 class OutcomeNotRecorded(ContinuityError):
@@ -77,9 +81,11 @@ class OutcomeNotRecorded(ContinuityError):
         return (_not_recorded, (dict(self.receipt), self.workflow_id, self.attempt_id, self.page))
 
 
-def _blocked(code: str, workflow_id: str, page: str, *times_s: float | None) -> RecoveryBlocked:
+def _blocked(code: str, workflow_id: str, page: str, because: str, *times_s: float | None) -> RecoveryBlocked:
     lease_until, retry_after_s = times_s
-    return RecoveryBlocked(code, workflow_id, page=page, lease_until=lease_until, retry_after_s=retry_after_s)
+    return RecoveryBlocked(
+        code, workflow_id, page=page, because=because, lease_until=lease_until, retry_after_s=retry_after_s
+    )
 
 
 def _not_recorded(receipt: Mapping[str, Any], workflow_id: str, attempt_id: str, *page: str) -> OutcomeNotRecorded:
@@ -88,7 +94,8 @@ def _not_recorded(receipt: Mapping[str, Any], workflow_id: str, attempt_id: str,
 
 NEXT_STEPS: Final[Mapping[str, str]] = {
     "workflow_disabled_or_capture_unavailable": (
-        "Review the work and enable recovery; the vault must be capturing in full."
+        "Recovery is not enabled: the work waits for its review, is paused, or is over, or the vault does not capture "
+        "in full. Its page says which."
     ),
     "abandoned": "An operator stopped this work. New work needs a new workflow key.",
     "refused_by_destination": "The destination did nothing and will not. New work needs a new workflow key.",

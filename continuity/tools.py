@@ -16,6 +16,7 @@ import json
 import os
 import re
 import secrets
+import stat
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -239,36 +240,35 @@ class _Document:
         )
         if not holds:
             raise NotDispatched("The arguments are not those of a document to publish.")
-        return cls(operation_id=operation_id, name=operation_id + suffix, output=output, sha256=sha256, content=content)
+        return cls(operation_id, operation_id + suffix, output, sha256, content)
 
 
 def publish_arguments(document: str | os.PathLike[str], output: str | os.PathLike[str]) -> dict[str, Any]:
     """Make the arguments of a publication: the document itself and the directory, for a person to review.
 
     Args:
-        document: A file of at most 128 KiB; its content is taken now and is what will be published.
-        output: The directory to publish into; created with mode 0700 if it is not there. It is part of
-            the definition.
+        document: A file of 1 byte to 128 KiB; its content is taken now and is what will be published.
+        output: The directory to publish into. It is part of the definition, and need not be there yet:
+            `make_output` makes it.
 
     Returns:
         ``document``, ``suffix``, ``encoding`` (``utf-8`` or ``base64``), ``content``, ``sha256``,
         ``bytes`` and ``output``.
 
     Raises:
-        TooLargeError: The document has more than 128 KiB. Nothing has been created.
-        MalformedError: The directory's path cannot be written as text.
-        OSError: The document cannot be read or the directory cannot be created.
+        TooLargeError: The document has more than 128 KiB.
+        MalformedError: The document is empty or no regular file, the output is something else than a
+            directory, or its path cannot be written as text.
+        OSError: The document cannot be read.
     """
-    with open(document, "rb") as file:  # noqa: PTH123 - takes a path and a descriptor's path alike
-        content = file.read(DOCUMENT_BYTES + 1)
-    if len(content) > DOCUMENT_BYTES:
-        raise TooLargeError(f"The document must have at most {DOCUMENT_BYTES} bytes.")
+    content = _content(document)
     path = Path(os.path.realpath(output))
+    if path.exists() and not path.is_dir():
+        raise MalformedError("The output must be a directory; something else has its name.")
     try:
         written = str(path).encode("utf-8", "strict").decode()
     except UnicodeEncodeError:
         raise MalformedError("The path of the output directory must be text.") from None
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
     name = Path(document).name.encode("utf-8", "replace").decode()
     suffix = Path(name).suffix.lower()
     encoding, text = _encoded(content)
@@ -309,6 +309,27 @@ def publish_operation(
     }
 
 
+def make_output(operation: Mapping[str, Any]) -> None:
+    """Make the directory of what `publish_operation` made, mode 0700, where it is missing; raises `OSError`.
+
+    For when the server has accepted the work: until then nothing should be left behind.
+    """
+    Path(operation["arguments"]["output"]).mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def _content(document: str | os.PathLike[str]) -> bytes:
+    # Looked at before it is opened: opening a FIFO would wait for somebody to write.
+    if not stat.S_ISREG(Path(document).stat().st_mode):
+        raise MalformedError("The document must be a regular file.")
+    with Path(document).open("rb") as file:
+        content = file.read(DOCUMENT_BYTES + 1)
+    if not content:
+        raise MalformedError("The document is empty.")
+    if len(content) > DOCUMENT_BYTES:
+        raise TooLargeError(f"The document must have at most {DOCUMENT_BYTES:,} bytes.")
+    return content
+
+
 def _encoded(content: bytes) -> tuple[str, str]:
     try:
         text = content.decode("utf-8", "strict")
@@ -321,10 +342,7 @@ def _encoded(content: bytes) -> tuple[str, str]:
 
 
 class JsonResponseTool:
-    """Makes a tool of calls that answer with JSON. It is itself a tool.
-
-    The calls take ``(arguments, operation_id, idempotency_key, timeout_seconds)``. Whatever they raise but
-    `NotDispatched` and `Refused` means that the outcome is unknown.
+    """Makes a tool of calls that answer with JSON; they may raise what callbacks may. It is itself a tool.
 
     Attributes:
         execute: The callback that performs the effect.
@@ -341,8 +359,7 @@ class JsonResponseTool:
         """Wrap the calls.
 
         Args:
-            call: Performs the effect and returns the destination's answer, any JSON value; returning
-                says that it happened.
+            call: Performs the effect and returns the destination's answer, any JSON value: it happened.
             find: Asks the destination without performing the effect: its answer, or None if it knows
                 nothing of it.
             effect_id: Picks the destination's identifier out of an answer. Without it, the answer's

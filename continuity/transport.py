@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import http.client
 import io
-import ipaddress
 import os
 import re
 import socket
@@ -31,14 +30,14 @@ from collections.abc import Mapping, MutableMapping
 from http.cookiejar import DefaultCookiePolicy
 from types import TracebackType
 from typing import Any, Final, NoReturn, Self
-from urllib.parse import urlsplit
 
 import requests
 import urllib3
 from requests.adapters import BaseAdapter, HTTPAdapter
 from urllib3.util.ssl_ import create_urllib3_context
 
-from continuity.errors import MalformedError, TransportError, TransportTimeoutError
+from continuity.addresses import checked_url
+from continuity.errors import MalformedError, NotReachedError, TransportError, TransportTimeoutError
 from continuity.jsontext import canonical_bytes
 from continuity.replies import read_reply
 
@@ -58,10 +57,9 @@ VIEW_BYTES: Final = 64 * 1024 * 1024
 """Room for the view of a workflow with 200 operations and their late receipts."""
 
 _PROOFS: Final = ("Authorization", "Cookie", "X-CSRF-Token")
+_UNKNOWN: Final = "Whether the request took effect is unknown."
 _READ_BYTES: Final = 64 * 1024
 _TOKEN: Final = re.compile(r"[\x21-\x7e]{1,4096}")
-_HOST: Final = re.compile(r"[A-Za-z0-9._:-]{1,253}")
-_BASE_PATH: Final = re.compile(r"(?:/[A-Za-z0-9._~-]+)*")
 
 
 class Connection:
@@ -147,8 +145,9 @@ class Connection:
 
         Raises:
             MalformedError: `body` cannot be written as JSON (nothing was sent), or the server says so.
+            NotReachedError: No connection could be made. Nothing was sent.
             TransportTimeoutError: No whole reply in time. Whether the request took effect is unknown.
-            TransportError: Not reached, or a reply outside the contract, redirects among them. Unknown too.
+            TransportError: The reply was lost, or is outside the contract, redirects among them. Unknown too.
             ContinuityError: The class for the code of the server's error reply; `continuity.errors` says
                 for each what has happened by then.
         """
@@ -156,14 +155,11 @@ class Connection:
         timeout = (self._connect_timeout_s, self._reply_timeout_s if reply_timeout_s is None else reply_timeout_s)
         try:
             status, headers, reply = self._exchange(method, path, data, timeout=timeout, most_bytes=most_bytes)
-        except (requests.Timeout, urllib3.exceptions.TimeoutError, TimeoutError) as error:
-            _forget_token(error)
-            raise TransportTimeoutError(f"{method} {path.partition('?')[0]}: no answer in time.") from error
         except (
             requests.RequestException, urllib3.exceptions.HTTPError, http.client.HTTPException, OSError, ValueError,
         ) as error:  # fmt: skip
             _forget_token(error)
-            raise TransportError(f"{method} {path.partition('?')[0]}: {type(error).__name__}.") from error
+            raise self._failure(error, f"{method} {path.partition('?')[0]}") from error
         self._heard(headers)
         return read_reply(status, headers, reply)
 
@@ -173,6 +169,15 @@ class Connection:
 
     def _heard(self, headers: Mapping[str, str]) -> None:
         """Look at the headers of a reply."""
+
+    def _failure(self, error: BaseException, request: str) -> TransportError:
+        """Say what went wrong on the way, and whether anything can have happened by then."""
+        why = _why_unsent(error)
+        if why is not None:
+            return NotReachedError(f"{self.url} was not reached: {why}. Nothing was sent.")
+        if isinstance(error, requests.Timeout | urllib3.exceptions.TimeoutError | TimeoutError):
+            return TransportTimeoutError(f"{self.url} gave no answer in time to {request}. {_UNKNOWN}")
+        return TransportError(f"The answer of {self.url} to {request} was lost ({type(error).__name__}). {_UNKNOWN}")
 
     def _exchange(
         self, method: str, path: str, data: bytes | None, *, timeout: tuple[float, float], most_bytes: int
@@ -237,31 +242,6 @@ class Transport(Connection):
         return {"Authorization": self._authorization}
 
 
-def checked_url(url: str) -> str:
-    """Return `url` without its trailing slash, if a token may be sent there.
-
-    Raises:
-        MalformedError: Not ``https://host[:port][/prefix]`` (``http`` for loopback); with user
-            information, query or fragment; or with characters that parsers read differently.
-    """
-    try:
-        parts = urlsplit(str(url))
-        host, port = parts.hostname or "", parts.port
-    except ValueError:
-        raise MalformedError("The address must be a URL.") from None
-    path = parts.path.rstrip("/")
-    if not _HOST.fullmatch(host) or port == 0 or not _BASE_PATH.fullmatch(path) or {".", ".."} & {*path.split("/")}:
-        raise MalformedError("The address must be https://host, with port and path prefix at most.")
-    written = f"[{host}]" if ":" in host else host
-    plain = f"{parts.scheme}://{written}" + ("" if port is None else f":{port}") + path
-    # Comparing with what was understood refuses user information, query, fragment, spaces and backslashes alike.
-    if str(url).rstrip("/").casefold() != plain.casefold():
-        raise MalformedError("The address must be https://host, with port and path prefix at most.")
-    if parts.scheme != "https" and not (parts.scheme == "http" and _is_loopback(host)):
-        raise MalformedError("The address must be https; http is for loopback addresses only.")
-    return plain
-
-
 def elapsed_s() -> float:
     """Return seconds on a clock that never goes back and, where there is one, counts suspension.
 
@@ -286,13 +266,21 @@ def _elapsed_s() -> float:
     return time.monotonic() if _CLOCK is None else time.clock_gettime(_CLOCK)
 
 
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+def _why_unsent(error: BaseException) -> str | None:
+    """Say why no connection came about, so that nothing can have been sent; None where it may have been."""
+    # `requests` wraps what urllib3 met in the error of its last try.
+    wrapped = error.args[0] if isinstance(error, requests.ConnectionError) and error.args else error
+    reason = getattr(wrapped, "reason", wrapped)
+    if isinstance(reason, urllib3.exceptions.NameResolutionError):
+        return "its name is not known"
+    if isinstance(reason, urllib3.exceptions.NewConnectionError):
+        refusal = reason.__cause__
+        return (refusal.strerror if isinstance(refusal, OSError) else None) or "no connection could be made"
+    if isinstance(reason, urllib3.exceptions.ConnectTimeoutError):
+        return "it takes no connection in time"
+    if isinstance(reason, urllib3.exceptions.SSLError) and isinstance(reason.args[0], ssl.SSLCertVerificationError):
+        return "its certificate is not one to trust"
+    return None
 
 
 def _forget_token(error: BaseException) -> None:

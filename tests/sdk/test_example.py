@@ -63,6 +63,53 @@ def test_prepare_defines_the_work_and_says_what_comes_next(capsys, tmp_path):
     assert operation["arguments"]["output"] == str(tmp_path / "published")
 
 
+@pytest.mark.parametrize(
+    ("phase", "advice"),
+    [
+        ("review", "Review"), ("paused", "paused"), ("ready", "enabled"), ("done", "published already"),
+        ("ended", "New work needs a new"), ("decision", "atmem continuity show"),
+    ],
+)  # fmt: skip
+def test_preparing_work_that_exists_says_what_is_next_for_it(phase, advice, capsys):
+    def existing(handler, _seen):
+        handler.reply({"workflow_id": WORKFLOW, "enabled": phase != "review", "phase": phase})
+
+    with world(others=existing) as there:
+        printed, _ = prepared(there, capsys)
+
+    assert advice in printed["next"]
+    assert phase == "review" or "Review the work" not in printed["next"]
+
+
+@pytest.mark.parametrize(("phase", "advice"), [("ended", "will not run"), ("paused", "paused"), ("review", "Review")])
+def test_running_work_that_is_not_enabled_says_which_of_the_reasons_it_is(phase, advice, capsys):
+    view = {"workflow_id": WORKFLOW, "phase": phase}
+    disabled = blocked("workflow_disabled_or_capture_unavailable")
+
+    with world(begin=[disabled], view=lambda _seen: view) as there:
+        assert run(there) == 2
+
+    assert advice in json.loads(capsys.readouterr().out)["next"]
+
+
+@pytest.mark.parametrize("refusal", [refused(409, "definition_conflict"), refused(401, "unauthenticated")])
+def test_a_refused_prepare_leaves_no_directory_behind(refusal, tmp_path):
+    with world(others=refusal) as there:
+        status = main([
+            "prepare", "--workflow-key", "k", "--document", "README.md", "--output", "new", "--url", there.server.url,
+        ])  # fmt: skip
+
+    assert status == 1
+    assert not (tmp_path / "new").exists()
+
+
+def test_an_accepted_prepare_makes_the_directory(capsys, tmp_path):
+    with world(others=creating) as there:
+        prepared(there, capsys)
+
+    assert (tmp_path / "published").is_dir()
+
+
 def test_run_publishes_and_prints_the_result_and_running_again_prints_the_same(capsys, tmp_path):
     with world(others=creating) as there:
         _, body = prepared(there, capsys)
@@ -150,7 +197,33 @@ def test_a_mistake_is_one_line_and_exits_1(arguments, capsys, tmp_path):
 
     said = capsys.readouterr()
     assert said.err.count("\n") == 1
+    assert said.err.startswith("Error: ")
+    assert "Errno" not in said.err
     assert said.out == ""
+
+
+def test_a_missing_document_and_a_wrong_id_are_named(capsys):
+    main(["prepare", "--workflow-key", "k", "--document", "missing.md", "--output", "o"])
+    main(["run", "--workflow-id", "wf_none", "--output", "o"])
+
+    missing, wrong = capsys.readouterr().err.splitlines()
+    assert missing == "Error: missing.md: No such file or directory."
+    assert "32 hexadecimal digits" in wrong
+
+
+def test_a_server_that_is_not_there_is_named_with_what_to_do(capsys):
+    assert main(["run", "--workflow-id", WORKFLOW, "--output", "o", "--url", "http://127.0.0.1:1"]) == 1
+
+    said = capsys.readouterr().err
+    for text in ("http://127.0.0.1:1", "Nothing was sent", "atmem serve", "--url", "ATMEM_URL"):
+        assert text in said
+
+
+def test_help_names_the_variables(capsys):
+    with pytest.raises(SystemExit):
+        main(["--help"])
+
+    assert "ATMEM_EVIDENCE_TOKEN" in capsys.readouterr().out
 
 
 def test_without_a_credential_nothing_is_sent(capsys, monkeypatch):

@@ -20,7 +20,7 @@ import pytest
 from continuity import errors, folder, wire
 from continuity.callbacks import NotDispatched, Refused
 from continuity.folder import Folder, ForeignFileError
-from continuity.tools import DOCUMENT_BYTES, DirectoryPublisher, publish_arguments, publish_operation
+from continuity.tools import DOCUMENT_BYTES, DirectoryPublisher, make_output, publish_arguments, publish_operation
 
 OPERATION = "op_" + "a1" * 16
 CONTENT = "# Title\r\n\tsays “hello”\n".encode()
@@ -52,12 +52,19 @@ def document(tmp_path):
 
 @pytest.fixture
 def arguments(document, output):
-    return publish_arguments(document, output)
+    return prepared(document, output)
 
 
 @pytest.fixture
 def publisher(output, open_folder):
     return DirectoryPublisher(output, open_folder=open_folder)
+
+
+def prepared(document, output):
+    """Take the document, and make the directory as `prepare` does once the server has accepted."""
+    operation = publish_operation(document, output)
+    make_output(operation)
+    return operation["arguments"]
 
 
 def execute(publisher, arguments, operation_id=OPERATION, timeout_s=30):
@@ -114,13 +121,14 @@ def test_another_operation_is_another_file(publisher, arguments, output):
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"\x00\x01\xff", b"x" * DOCUMENT_BYTES, b"\xff" * DOCUMENT_BYTES, b'"' * DOCUMENT_BYTES, b"\xef\xbb\xbfbom",
+    [b"x", b"\x00\x01\xff", b"x" * DOCUMENT_BYTES, b"\xff" * DOCUMENT_BYTES, b'"' * DOCUMENT_BYTES, b"\xef\xbb\xbfbom",
      b"\r\n\r", "\u2028é\U0001f600".encode(), b"\x1b[31m", b"\\" * DOCUMENT_BYTES, b"\n" * DOCUMENT_BYTES],
     ids=range(11),
 )  # fmt: skip
 def test_every_content_arrives_byte_for_byte_and_its_definition_is_one(content, tmp_path, output):
     (tmp_path / "d").write_bytes(content)
     operation = publish_operation(tmp_path / "d", output)
+    make_output(operation)
 
     definition = wire.CreateWorkflow.from_json({"workflow_key": "k", "operations": [operation]})
     receipt = execute(DirectoryPublisher(output), definition.operations[0].arguments)
@@ -147,10 +155,35 @@ def test_a_document_above_the_limit_is_refused_and_nothing_is_created(tmp_path, 
     assert not output.exists()
 
 
+@pytest.mark.parametrize("make", [Path.touch, Path.mkdir, os.mkfifo, lambda path: path.symlink_to(os.devnull)])
+def test_what_is_no_document_is_refused_by_name_of_the_fault(make, tmp_path, output):
+    make(tmp_path / "d")
+
+    with pytest.raises(errors.MalformedError, match=r"regular file|empty"):
+        publish_arguments(tmp_path / "d", output)
+
+
+def test_a_file_in_the_place_of_the_output_is_refused(document, output):
+    output.write_text("mine")
+
+    with pytest.raises(errors.MalformedError, match="directory"):
+        publish_arguments(document, output)
+
+    assert output.read_text() == "mine"
+
+
+def test_taking_a_document_makes_no_directory(document, output):
+    publish_operation(document, output)
+
+    assert not output.exists()
+
+
 def test_the_same_document_and_directory_give_the_same_definition(document, output, tmp_path, monkeypatch):
     first = publish_operation(document, output)
     monkeypatch.chdir(tmp_path)
 
+    assert publish_operation("./README.MD", "./published") == first
+    make_output(first)
     assert publish_operation("./README.MD", "./published") == first
     assert stat.S_IMODE(output.stat().st_mode) == 0o700
 
@@ -528,7 +561,7 @@ def test_many_publishers_of_one_operation_leave_one_file(arguments, output):
 )
 def test_a_directory_swapped_for_a_link_never_leads_a_file_astray(race_s, document, tmp_path):
     output, aside, victim = tmp_path / "published", tmp_path / "aside", tmp_path / "victim"
-    arguments = publish_arguments(document, output)
+    arguments = prepared(document, output)
     victim.mkdir()
     ends_at_s = time.monotonic() + race_s
     swaps = published = noticed = 0
@@ -566,10 +599,12 @@ def test_a_directory_swapped_for_a_link_never_leads_a_file_astray(race_s, docume
 
 KILLED = """
 import os, signal, sys
-from continuity.tools import DirectoryPublisher, publish_arguments
+from continuity.tools import DirectoryPublisher, make_output, publish_operation
 
 document, output = sys.argv[1:]
-arguments = publish_arguments(document, output)
+operation = publish_operation(document, output)
+make_output(operation)
+arguments = operation["arguments"]
 publisher = DirectoryPublisher(output)
 
 def publish(operation_id, at):

@@ -11,7 +11,7 @@ import requests
 from continuity import errors, limits
 from continuity.client import ContinuityClient, NotDispatched, OutcomeNotRecorded, RecoveryBlocked, Refused, Tool
 from continuity.services.callers import Role
-from continuity.tools import DirectoryPublisher, JsonResponseTool, publish_operation
+from continuity.tools import DirectoryPublisher, JsonResponseTool, make_output, publish_operation
 from tests.web.site import site_on
 from tests.wsgi_adapter import WSGIAdapter
 
@@ -434,7 +434,9 @@ def test_many_runs_at_once_have_one_effect(host, there):
 def test_a_document_is_published_once_whatever_happens(host, tmp_path):
     (tmp_path / "README.md").write_text("# Mine\n")
     output = tmp_path / "published"
-    view = host.operator.create_workflow("publish", [publish_operation(tmp_path / "README.md", output)])
+    operation = publish_operation(tmp_path / "README.md", output)
+    view = host.operator.create_workflow("publish", [operation])
+    make_output(operation)
     workflow_id = view["workflow_id"]
     host.operator.configure(workflow_id, enabled=True)
     tools = {DirectoryPublisher.TOOL: DirectoryPublisher(output)}

@@ -291,17 +291,20 @@ def test_a_late_query_is_still_asked():
 
 
 @pytest.mark.parametrize(
-    ("said", "sent", "code"),
+    ("said", "sent", "code", "because"),
     [
-        (NotDispatched("No route."), {"outcome": "not_dispatched", "reason": "No route."}, "not_dispatched"),
-        (Refused("Quota."), {"outcome": "confirmed_refused", "reason": "Quota."}, "refused_by_destination"),
-        (TimeoutError("secret"), {"outcome": "unknown", "detail": "The tool raised TimeoutError."}, "outcome_unknown"),
-        (ValueError("secret"), {"outcome": "unknown", "detail": "The tool raised ValueError."}, "outcome_unknown"),
-        ({"outcome": "unknown"}, {"outcome": "unknown"}, "outcome_unknown"),
-        ({"outcome": "unknown", "why": "timeout"}, {"outcome": "unknown", "why": "timeout"}, "outcome_unknown"),
+        (NotDispatched("No route."), {"outcome": "not_dispatched", "reason": "No route."}, "not_dispatched",
+         "No route."),
+        (Refused("Quota."), {"outcome": "confirmed_refused", "reason": "Quota."}, "refused_by_destination", "Quota."),
+        (TimeoutError("secret"), {"outcome": "unknown", "detail": "The tool raised TimeoutError."}, "outcome_unknown",
+         "The tool raised TimeoutError."),
+        (ValueError("secret"), {"outcome": "unknown", "detail": "The tool raised ValueError."}, "outcome_unknown",
+         "The tool raised ValueError."),
+        ({"outcome": "unknown"}, {"outcome": "unknown"}, "outcome_unknown", "does not know"),
+        ({"outcome": "unknown", "why": "secret"}, {"outcome": "unknown"}, "outcome_unknown", "does not know"),
     ],
 )  # fmt: skip
-def test_what_execute_says_is_reported_and_stops_the_run(said, sent, code):
+def test_what_execute_says_is_reported_and_stops_the_run(said, sent, code, because):
     tool = Upload(execute=said)
 
     with world(begin=[granted()], outcome=[accepted("uncertain")]) as there:
@@ -311,7 +314,10 @@ def test_what_execute_says_is_reported_and_stops_the_run(said, sent, code):
         assert len(there.calls("begin")) == 1
     assert stop.code == code
     assert sent.items() <= receipt.items()
-    assert "secret" not in str(receipt)
+    assert because in stop.because
+    assert stop.because in str(stop)
+    assert "secret" not in str(stop) + str({**receipt, "why": ""})
+    assert pickle.loads(pickle.dumps(stop)).because == stop.because
     assert stop.__cause__ is (said if isinstance(said, Exception) else None)
 
 
@@ -338,6 +344,27 @@ WRONG = [
     {"outcome": "absent", "operation_id": OPERATION},
     {"outcome": "confirmed_refused", "operation_id": OPERATION}, iter([SUCCESS]), SUCCESS.items(),
 ]  # fmt: skip
+
+
+FAULTS = [
+    ({"outcome": "succeeded"}, "outcome is none of"),
+    ({**SUCCESS, "operation_id": "op_other"}, "operation_id"),
+    ({**SUCCESS, "effect_id": ""}, "effect_id"),
+    ({k: v for k, v in SUCCESS.items() if k != "result"}, "result"),
+    ({"outcome": "confirmed_refused", "operation_id": OPERATION}, "reason"),
+    ({"outcome": "absent", "operation_id": OPERATION}, "absent is not for execute"),
+    (None, "nothing that can be kept"),
+]
+
+
+@pytest.mark.parametrize(("returned", "fault"), FAULTS, ids=range(len(FAULTS)))
+def test_a_receipt_that_is_none_is_told_with_its_fault(returned, fault):
+    with world(begin=[granted()], outcome=[accepted("uncertain")]) as there:
+        stop = stops(there.client, Upload(execute=returned))
+
+        assert stop.because == there.receipts()[0]["detail"]
+    assert fault in str(stop)
+    assert "op_other" not in str(stop)
 
 
 @pytest.mark.parametrize("returned", WRONG, ids=range(len(WRONG)))
@@ -417,6 +444,8 @@ def test_a_missing_tool_is_reported_and_named(mode, outcome, tools):
 
         assert there.receipts()[0]["outcome"] == outcome
     assert caught.value.code == "tool_unavailable"
+    for named in (mode, "'upload'", *map(repr, tools)):
+        assert named in str(caught.value)
 
 
 def test_a_tool_without_query_is_not_executed_instead():
@@ -431,6 +460,33 @@ def test_a_tool_without_query_is_not_executed_instead():
 
     assert caught.value.code == "tool_unavailable"
     assert executes == []
+
+
+def test_a_lost_reply_to_begin_says_that_an_attempt_may_have_been_granted():
+    with world(begin=[lost]) as there, pytest.raises(errors.TransportError, match="may have been granted") as caught:
+        run(there.client, Upload())
+
+    assert not isinstance(caught.value, errors.NotReachedError)
+    assert there.server.url in str(caught.value)
+
+
+def test_a_lost_reply_to_creation_with_begin_says_so_too():
+    operation = {"name": "upload", "tool": "upload"}
+    with (
+        world(others=lost) as there,
+        pytest.raises(errors.TransportError, match="may have been granted"),
+    ):
+        there.client.run_new_operation("k", operation, Upload().tools())
+
+
+def test_a_server_that_is_not_there_has_granted_nothing():
+    with (
+        ContinuityClient("http://127.0.0.1:1", TOKEN) as client,
+        pytest.raises(errors.NotReachedError, match="Nothing was sent") as caught,
+    ):
+        run(client, Upload())
+
+    assert "granted" not in str(caught.value)
 
 
 def test_a_coroutine_function_is_no_callback():

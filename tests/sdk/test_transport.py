@@ -23,8 +23,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from continuity import errors
+from continuity.addresses import checked_url
 from continuity.replies import load_reply
-from continuity.transport import REPLY_BYTES, Transport, checked_url, elapsed_s
+from continuity.transport import REPLY_BYTES, Transport, elapsed_s
 from tests.sdk.scripts import TOKEN
 from tests.sdk.stub_server import StubServer, serving
 
@@ -73,6 +74,20 @@ def test_an_address_that_may_have_the_token_is_taken(url, plain):
 def test_any_other_address_is_refused_before_anything_is_sent(url):
     with pytest.raises(errors.MalformedError):
         Transport(url, TOKEN)
+
+
+def test_a_refused_address_is_told_that_http_will_do_on_this_machine():
+    with pytest.raises(errors.MalformedError, match="http:// and a loopback host"):
+        checked_url("127.0.0.1:8768")
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1", "http://[::1]:1"])
+def test_a_server_that_is_not_there_was_sent_nothing(url):
+    with pytest.raises(errors.NotReachedError, match="Nothing was sent") as caught, Transport(url, TOKEN) as transport:
+        transport.call("POST", "/x", {"a": 1})
+
+    assert url in str(caught.value)
+    assert TOKEN not in str(caught.value)
 
 
 @pytest.mark.parametrize("token", ["", " ", "a b", "a\nb", "a\r\nX-Evil: 1", "tökén", "x" * 4097, "a\x00", None])
@@ -509,7 +524,7 @@ def tls_url(certificate):
 
 
 def test_a_certificate_that_nobody_vouches_for_is_refused(tls_url):
-    with pytest.raises(errors.TransportError), Transport(tls_url, TOKEN) as transport:
+    with pytest.raises(errors.NotReachedError, match="certificate"), Transport(tls_url, TOKEN) as transport:
         transport.call("GET", "/")
 
 
