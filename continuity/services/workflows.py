@@ -96,7 +96,7 @@ class Workflows:
         try:
             return self.store.write(work)
         except ConstraintError:
-            # Somebody created the same key or namespace between our look and our insert: look again.
+            # Somebody created the same key between our look and our insert: look again.
             return self.store.write(work)
 
     def view(self, caller: Caller, workflow_id: str) -> dict[str, Any]:
@@ -144,6 +144,7 @@ class Workflows:
         key_ix = self.ledger.vault.index("workflow_key", owner_pk, request.workflow_key)
         definition_ix = self.ledger.vault.index("definition", request.definition_bytes())
         known = connection.execute(statements.LOCKED_HEAD_BY_KEY, {"key_ix": key_ix}).one_or_none()
+        has_opted_in = False
         if known is not None:
             opened = self._known(connection, known, caller, request, definition_ix)
         else:
@@ -154,10 +155,13 @@ class Workflows:
                     "The vault's capture mode must be full before work is created. Nothing was created.",
                     code="capture_not_full",
                 )
-            self._opt_in(connection, caller, row.format, now_us)
+            has_opted_in = row.format < WORKFLOW_FORMAT and statements.raise_format(connection, WORKFLOW_FORMAT)
             draft = _draft(caller, request, facts, owner_pk=owner_pk, now_us=now_us)
             opened = self._insert(connection, draft, facts, key_ix=key_ix, definition_ix=definition_ix)
-        return self._answer(connection, caller, opened, request)
+        answer = self._answer(connection, caller, opened, request)
+        if has_opted_in:
+            self._note_opt_in(connection, caller)
+        return answer
 
     def _known(
         self, connection: Connection, row: AnyRow, caller: Caller, request: CreateWorkflow, definition_ix: bytes
@@ -196,19 +200,17 @@ class Workflows:
             self._namespaces[workspace_pk] = owner_pk
             return owner_pk
         # Not remembered yet: this transaction may still roll back.
-        return statements.insert_owner(
+        return statements.ensure_owner(
             connection, {"workspace_pk": workspace_pk, "kind": OPERATORS, "principal_ix": principal_ix}
         )
 
-    def _opt_in(self, connection: Connection, caller: Caller, present: int, now_us: int) -> None:
-        if present >= WORKFLOW_FORMAT:
-            return
-        statements.set_format(connection, WORKFLOW_FORMAT)
+    def _note_opt_in(self, connection: Connection, caller: Caller) -> None:
+        """Write that the vault's format was raised; the audit head is locked last."""
         entry = AuditEntry(
             action="vault.format_raised", actor=caller.actor, result="done", request_id=caller.request_id,
             detail={"format": WORKFLOW_FORMAT},
         )  # fmt: skip
-        self.audit.append(connection, entry, now_us=now_us)
+        self.audit.append(connection, entry, now_us=self._now_us(connection))
 
     def _insert(
         self, connection: Connection, draft: _Draft, facts: VaultFacts, *, key_ix: bytes, definition_ix: bytes

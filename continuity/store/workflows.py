@@ -3,8 +3,8 @@
 Nothing here decides and nothing here can read a sealed column. Each statement is built once and compiled
 once; a decision is three of the SELECTs at the head of this module and at most four of the writes.
 
-Locks (PostgreSQL; on SQLite the write transaction is the lock): `LOCKED_HEAD` takes the workflow's row
-and, shared, the vault's; the counters of a coordinator come after, the audit head last.
+Locks (PostgreSQL; on SQLite the write transaction is the lock): `LOCKED_HEAD` takes the vault's row, shared,
+then the workflow's; the counters of a coordinator come after, the audit head last.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy import Row, bindparam
+from sqlalchemy.dialects.postgresql import insert as postgresql_insert
+from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
@@ -68,7 +70,8 @@ VAULT_COLUMNS: Final = (
 )
 """What a decision must know of the vault."""
 
-_SHARED_VAULT: Final = "FOR KEY SHARE OF continuity_vault"
+_THEN_WORKFLOW: Final = "FOR UPDATE OF continuity_workflows"
+"""Behind the lock on the vault's row: PostgreSQL takes them in this order."""
 
 _HEAD_COLUMNS: Final = (
     workflows.c.workflow_pk,
@@ -104,8 +107,12 @@ _BY_ID: Final = HEAD.where(workflows.c.workflow_id == bindparam("workflow_id"))
 _BY_KEY: Final = HEAD.where(workflows.c.key_ix == bindparam("key_ix"))
 HEAD_BY_ID: Final = _BY_ID.add_columns(DatabaseTime().label("now_us"))
 """For reading; what is locked has no time of its own, which might be that of before the wait."""
-LOCKED_HEAD: Final = _BY_ID.with_for_update(of=workflows).suffix_with(_SHARED_VAULT, dialect="postgresql")
-LOCKED_HEAD_BY_KEY: Final = _BY_KEY.with_for_update(of=workflows).suffix_with(_SHARED_VAULT, dialect="postgresql")
+LOCKED_HEAD: Final = _BY_ID.with_for_update(of=vault, read=True, key_share=True).suffix_with(
+    _THEN_WORKFLOW, dialect="postgresql"
+)
+LOCKED_HEAD_BY_KEY: Final = _BY_KEY.with_for_update(of=vault, read=True, key_share=True).suffix_with(
+    _THEN_WORKFLOW, dialect="postgresql"
+)
 
 LOCKED_VAULT: Final = (
     sa.select(*VAULT_COLUMNS, DatabaseTime().label("now_us"))
@@ -309,17 +316,18 @@ def counters(connection: Connection, owner_pk: int) -> Row[int, int, int]:
     return connection.execute(COUNTERS, {"owner_pk": owner_pk}).one()
 
 
-def insert_owner(connection: Connection, values: Mapping[str, Any]) -> int:
-    """Add a key namespace; returns its ``owner_pk``. Raises `sqlalchemy.exc.IntegrityError` when it exists."""
-    inserted = connection.execute(sa.insert(owners), dict(values)).inserted_primary_key
-    if inserted is None:  # pragma: no cover - both drivers return it
-        raise RuntimeError("the database returned no primary key")
-    return int(inserted[0])
+def ensure_owner(connection: Connection, values: Mapping[str, Any]) -> int:
+    """Add a key namespace unless somebody else just did; returns its ``owner_pk``."""
+    insert = sqlite_insert if connection.dialect.name == "sqlite" else postgresql_insert
+    statement = insert(owners).values(dict(values))
+    connection.execute(statement.on_conflict_do_nothing(index_elements=[owners.c.principal_ix]))
+    return int(connection.execute(OWNER, {"principal_ix": values["principal_ix"]}).scalar_one())
 
 
-def set_format(connection: Connection, number: int) -> None:
-    """Raise the vault's format."""
-    connection.execute(sa.update(vault).where(vault.c.id == 1).values(format=number))
+def raise_format(connection: Connection, number: int) -> bool:
+    """Raise the vault's format; False when somebody else just did."""
+    statement = sa.update(vault).where(vault.c.id == 1, vault.c.format < number)
+    return connection.execute(statement.values(format=number)).rowcount == 1
 
 
 def raise_mark(connection: Connection, at_us: int) -> None:
