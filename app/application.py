@@ -11,7 +11,7 @@ from flask import Flask
 from werkzeug.datastructures import ImmutableDict
 
 from app import errors, extensions, health, instance, pages
-from app.api import coordinators, documentation, evidence, grants, operators, session, workers
+from app.api import coordinators, documentation, evidence, grants, observers, operators, session, workers
 from app.auth import admission, identity
 from app.body import DEFINITION_BODY_BYTES
 from app.config import Settings, SettingsError, load_settings
@@ -30,6 +30,7 @@ BLUEPRINTS = (
     grants.blueprint,
     coordinators.blueprint,
     workers.blueprint,
+    observers.blueprint,
     operators.blueprint,
     evidence.blueprint,
 )

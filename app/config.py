@@ -29,6 +29,10 @@ _SQLITE: Final = "sqlite:///"
 _DATABASE_SCHEMES: Final = (_SQLITE, "postgresql://", "postgresql+psycopg://")
 _HOST_NAME: Final = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([a-z0-9.-]*[a-z0-9])?|\[[0-9a-f:.]+\]")
 _RATE_DEFAULT: Final = 2_000
+_EVENT_RATE_DEFAULT: Final = 500
+_SCOPE_DEFAULT: Final = "local"
+_SCOPE: Final = re.compile(r"[A-Za-z0-9_-]{1,128}")
+_PRODUCER_TOKEN: Final = re.compile(r"[\x21-\x7e]{32,4096}")
 _HISTORY_BYTES_MAX: Final = 2**40
 
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -64,6 +68,12 @@ class Settings:
         requests_per_second: Requests a second that one credential (or one address without credential) may
             make; twice as many at once. Outcomes are never counted. ``ATMEM_REQUESTS_PER_SECOND``, default
             2,000: far above one host's work, far below what starves the others.
+        producer_token: Token with which any producer may submit observation events, 32 or more printable ASCII
+            characters without spaces. ``ATFLOWS_CONTINUITY_TOKEN``, default none. A secret: never shown.
+        observation_scope: Scope into which that token's events go, 1 to 128 of ``A-Z a-z 0-9 _ -``.
+            ``ATFLOWS_CONTINUITY_SCOPE``, default ``local``.
+        events_per_second: Observation events a second that one credential may submit; twice as many at once.
+            Counted apart from `requests_per_second`. ``ATMEM_EVENTS_PER_SECOND``, default 500.
         host: Address to listen at; option ``--host`` of `atmem serve`.
         port: TCP port to listen at, 0 for any free one; option ``--port``.
         threads: Threads that serve requests, a worker process; option ``--threads``.
@@ -81,6 +91,9 @@ class Settings:
     trusted_proxies: tuple[_Network, ...] = ()
     coordinator_history_bytes: int = limits.COORDINATOR_HISTORY_BYTES
     requests_per_second: int = _RATE_DEFAULT
+    producer_token: str | None = field(default=None, repr=False)
+    observation_scope: str = _SCOPE_DEFAULT
+    events_per_second: int = _EVENT_RATE_DEFAULT
     host: str = DEFAULT_HOST
     port: int = DEFAULT_PORT
     threads: int = DEFAULT_THREADS
@@ -131,6 +144,11 @@ def load_settings(environ: Mapping[str, str], *, instance: Path | None = None) -
         requests_per_second=_integer(
             environ, "ATMEM_REQUESTS_PER_SECOND", default=_RATE_DEFAULT, minimum=1, maximum=1_000_000
         ),
+        producer_token=_producer_token(environ),
+        observation_scope=_observation_scope(environ),
+        events_per_second=_integer(
+            environ, "ATMEM_EVENTS_PER_SECOND", default=_EVENT_RATE_DEFAULT, minimum=1, maximum=1_000_000
+        ),
     )
 
 
@@ -140,6 +158,25 @@ def _text(environ: Mapping[str, str], name: str) -> str | None:
         return None
     if "\0" in value or "\n" in value or value != value.strip():
         raise SettingsError(f"{name}: must be one line without spaces at its ends.")
+    return value
+
+
+def _producer_token(environ: Mapping[str, str]) -> str | None:
+    value = _text(environ, "ATFLOWS_CONTINUITY_TOKEN")
+    if value is not None and not _PRODUCER_TOKEN.fullmatch(value):
+        raise SettingsError("ATFLOWS_CONTINUITY_TOKEN: must be 32 or more printable ASCII characters without spaces.")
+    return value
+
+
+def is_scope(text: str) -> bool:
+    """Say whether `text` can be the name of an observation scope."""
+    return bool(_SCOPE.fullmatch(text))
+
+
+def _observation_scope(environ: Mapping[str, str]) -> str:
+    value = _text(environ, "ATFLOWS_CONTINUITY_SCOPE") or _SCOPE_DEFAULT
+    if not is_scope(value):
+        raise SettingsError("ATFLOWS_CONTINUITY_SCOPE: must be 1 to 128 of A-Z a-z 0-9 _ -.")
     return value
 
 

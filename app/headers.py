@@ -65,6 +65,8 @@ _FORWARDED: Final = (
 )  # fmt: skip
 API_PATHS: Final = re.compile(r"/(v1|api)/|/(healthz|readyz|metrics|openapi\.json)\Z")
 """Where programs ask, who get no pages."""
+EVENTS_PATH: Final = "/v1/continuity/events"
+"""Where observation events are submitted."""
 _UNLOGGED: Final = frozenset({"/healthz", "/readyz"})
 _HOSTS_REMEMBERED: Final = 64
 _SERVER_ERROR: Final = 500
@@ -98,6 +100,7 @@ class Edge:
         self._hosts = settings.trusted_hosts
         self._proxies = settings.trusted_proxies
         self._rates = RateLimiter(per_second=settings.requests_per_second)
+        self._event_rates = RateLimiter(per_second=settings.events_per_second)
         self._known_hosts: set[str] = set()
         transport = [("Strict-Transport-Security", HSTS)] if self._is_https else []
         self._page_headers: Headers = [*PAGE_HEADERS, *transport, *_UNCACHED]
@@ -138,7 +141,9 @@ class Edge:
             return self._refuse_plain_http(environ["REQUEST_METHOD"], path)
         if not path.endswith("/outcome"):
             client = environ.get("HTTP_AUTHORIZATION") or environ.get("REMOTE_ADDR", "")
-            if not self._rates.admit(client[:_CLIENT_CHARS], now_us):
+            # Observations have a budget of their own: a flood of them takes nothing from what is governed.
+            rates = self._event_rates if path == EVENTS_PATH else self._rates
+            if not rates.admit(client[:_CLIENT_CHARS], now_us):
                 return _TOO_MANY
         return None
 

@@ -8,6 +8,8 @@ Keys are read here, from where the settings say, and go into the vault; they sta
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -20,6 +22,7 @@ import sqlalchemy as sa
 from app import instance, migrating
 from app.auth import services as auth_services
 from app.auth.accounts import Temporary
+from app.auth.principals import ProducerToken
 from app.auth.settings import AuthSettings
 from app.config import Settings
 from app.housekeeping import Housekeeping
@@ -49,6 +52,9 @@ from continuity.vault import (
     create_vault,
     open_vault,
 )
+from observations.cursors import Cursors
+from observations.ingest import PLACES, Ingest
+from observations.queries import Queries
 
 EVIDENCE_FORMAT: Final = 2
 """Format of a new vault; the first workflow opts it in to the next one."""
@@ -113,6 +119,20 @@ class Services:
 
 
 @dataclass(frozen=True, slots=True)
+class Observations:
+    """AtFlows: on connections of its own, so that nothing here takes one from governed operations."""
+
+    store: Store
+    ingest: Ingest
+    queries: Queries
+
+    def close(self) -> None:
+        """Give back every connection."""
+        self.store.close()
+        self.store.engine.dispose()
+
+
+@dataclass(frozen=True, slots=True)
 class Wiring:
     """Everything that serves requests."""
 
@@ -123,6 +143,7 @@ class Wiring:
     audit: AuditLog
     auth: auth_services.Auth
     services: Services
+    observations: Observations
     housekeeping: Housekeeping
     secret_key: bytes = field(repr=False)
 
@@ -140,6 +161,7 @@ class Wiring:
     def close(self) -> None:
         """Stop the background thread, give back every connection, drop the keys."""
         self.housekeeping.stop()
+        self.observations.close()
         self.store.close()
         self.store.engine.dispose()
         self.vault.lock()
@@ -177,7 +199,11 @@ def _put_together(settings: Settings, store: Store, *, vault: Vault, overrides: 
     clock = overrides.clock or SystemClock()
     audit = AuditLog(vault)
     owners = Owners(store, vault)
-    auth = auth_services.build(store, owners, audit=audit, clock=clock, url=settings.url, settings=overrides.auth)
+    auth = auth_services.build(
+        store, owners, audit=audit, clock=clock, url=settings.url, settings=overrides.auth,
+        producer=_producer(settings),
+    )  # fmt: skip
+    secret_key = instance.read_secret_key(settings)
     watch = ClockWatch(clock)
     ledger = Ledger(vault, watch, history_bytes=settings.coordinator_history_bytes)
     services = _services(store, ledger, audit=audit, auth=auth, watch=watch)
@@ -189,9 +215,22 @@ def _put_together(settings: Settings, store: Store, *, vault: Vault, overrides: 
         audit=audit,
         auth=auth,
         services=services,
+        observations=_observations(settings, clock, secret_key=secret_key),
         housekeeping=_housekeeping(auth, services, Sweeper(store, ledger)),
-        secret_key=instance.read_secret_key(settings),
+        secret_key=secret_key,
     )
+
+
+def _producer(settings: Settings) -> ProducerToken | None:
+    token = settings.producer_token
+    return None if token is None else ProducerToken(token, settings.observation_scope)
+
+
+def _observations(settings: Settings, clock: Clock, *, secret_key: bytes) -> Observations:
+    store = open_observations(settings)
+    # A key for this purpose alone, derived so that it need not be kept.
+    cursors = Cursors(hmac.new(secret_key, b"cursors of observations", hashlib.sha256).digest())
+    return Observations(store, Ingest(store, now_us=clock.now_us), Queries(store, cursors, clock.now_us))
 
 
 def _services(
@@ -244,6 +283,34 @@ def built(
 def open_engine(settings: Settings) -> sa.Engine:
     """Return the engine of the settings' database. Connects to nothing yet."""
     return make_engine(settings.database_url, pool_size=settings.threads + _SPARE_CONNECTIONS)
+
+
+def open_observations(settings: Settings) -> Store:
+    """Return a store of connections that only observations use. Connects to nothing yet."""
+    return Store(make_engine(settings.database_url, pool_size=PLACES + _SPARE_CONNECTIONS))
+
+
+def ingest_on(store: Store) -> Ingest:
+    """Return an ingest for a command that runs beside the server."""
+    return Ingest(store, now_us=SystemClock().now_us)
+
+
+@contextmanager
+def observing(settings: Settings) -> Iterator[Store]:
+    """Open what was observed for a command that runs and ends; it needs no key.
+
+    Raises:
+        SettingsError: The instance folder is missing or not private.
+        UnavailableError: The database does not answer, or its tables are not those of this program.
+    """
+    instance.guard(settings)
+    store = open_observations(settings)
+    try:
+        check_schema(store)
+        yield store
+    finally:
+        store.close()
+        store.engine.dispose()
 
 
 def open_store(settings: Settings) -> Store:

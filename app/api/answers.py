@@ -223,6 +223,15 @@ class RenewReply(Reply):
     revision: int
 
 
+class ObservationReply(Reply):
+    """The event is kept; `replayed` when it was before."""
+
+    accepted: Literal[True]
+    replayed: bool
+
+    model_config = ConfigDict(json_schema_extra={"example": {"accepted": True, "replayed": False}})
+
+
 class DeleteReply(Reply):
     """How many rows of each kind were destroyed."""
 

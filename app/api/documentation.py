@@ -91,6 +91,7 @@ ROUTES: Final[Mapping[str, Route]] = {
          "workflow_deleted"),
         needs_vault=True,
     ),
+    "observers.submit": Route(answers.ObservationReply, schemas.Event, ("event_conflict",)),
     "operators.index": Route(answers.WorkflowPage, needs_vault=True),
     "operators.show": Route(answers.WorkflowHistory, conflicts=("workflow_deleted",), needs_vault=True),
     "operators.configure": Route(

@@ -12,6 +12,16 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from continuity import limits
 from continuity.wire import IDENTIFIER, LEASE_TOKEN
+from observations.events import (
+    AMOUNT_MAX,
+    CHARGE_ID_CHARS,
+    CHARGE_SOURCE_CHARS,
+    MODEL_CHARS,
+    PRICE_SOURCE_CHARS,
+    TIME_MAX,
+    CachedBasis,
+    EventName,
+)
 
 Identifier = Annotated[str, Field(pattern=f"^{IDENTIFIER.pattern}$")]
 LeaseToken = Annotated[str, Field(pattern=f"^{LEASE_TOKEN.pattern}$", description="From the begin reply.")]
@@ -155,6 +165,46 @@ class ConfirmRequest(Request):
     }})  # fmt: skip
 
 
+Amount = Annotated[int, Field(ge=0, le=AMOUNT_MAX)]
+
+
+class Event(Request):
+    """What was seen of an attempt, and what a provider reportedly charged for it. Never any content."""
+
+    format: Literal["atmem.continuity.v1"]
+    event_id: Identifier = Field(description="Unique in its scope; the same event may be sent again.")
+    workflow_id: Identifier
+    operation_id: Identifier
+    run_id: Identifier
+    attempt_id: Identifier = Field(description="Belongs to one workflow, operation and run.")
+    event: EventName
+    time: float = Field(ge=0, le=TIME_MAX, description="Unix seconds, as the host says.")
+    retry: bool | None = None
+    recovery: bool | None = None
+    charge_id: str | None = Field(default=None, min_length=1, max_length=CHARGE_ID_CHARS)
+    charge_source: str | None = Field(
+        default=None, min_length=1, max_length=CHARGE_SOURCE_CHARS, description="With `charge_id`, and only with it."
+    )
+    cost_microusd: Amount | None = Field(
+        default=None, description="Millionths of a US dollar; needs `charge_id` and `price_source`. Absent: not known."
+    )
+    input_tokens: Amount | None = None
+    output_tokens: Amount | None = None
+    cached_input_tokens: Amount | None = None
+    cached_basis: CachedBasis | None = Field(
+        default=None, description="Whether cached tokens are part of the input tokens or come on top."
+    )
+    price_source: str | None = Field(default=None, min_length=1, max_length=PRICE_SOURCE_CHARS)
+    model: str | None = Field(default=None, min_length=1, max_length=MODEL_CHARS)
+
+    model_config = ConfigDict(json_schema_extra={"example": {
+        "format": "atmem.continuity.v1", "event_id": "ev_1", "workflow_id": "wf_00000000000000000000000000000000",
+        "operation_id": "op_00000000000000000000000000000000", "run_id": "run_1", "attempt_id": "at_1",
+        "event": "usage", "time": 1_750_000_000, "charge_id": "resp_1", "charge_source": "my-account",
+        "input_tokens": 120, "output_tokens": 30,
+    }})  # fmt: skip
+
+
 class DeleteRequest(Request):
     """Destroy a finished run; `confirmation` is the run_id again."""
 
@@ -170,10 +220,12 @@ class GrantRequest(Request):
     """A credential to issue."""
 
     principal_id: Identifier
-    role: Literal["evidence_collector", "continuity_host", "continuity_coordinator"]
+    role: Literal["evidence_collector", "continuity_host", "continuity_coordinator", "continuity_observer"]
     run_id: Identifier | None = Field(default=None, description="A worker's workflow; absent for other roles.")
     workspace_id: Identifier | None = None
-    observation_scope: None = Field(default=None, description="Absent for these roles.")
+    observation_scope: Identifier | None = Field(
+        default=None, description="Where an observer's events go; absent for other roles."
+    )
     agents: None = Field(default=None, description="Absent for these roles.")
     expires_in_seconds: Annotated[int, Field(ge=1, le=31_536_000)] | None = Field(
         default=None, description="90 days when absent."

@@ -10,6 +10,7 @@ Rules (wire.md, Credentials and the table of roles):
 * A known principal_id may be issued a credential again only with the same kind and workspace; the older ones stay
   until they are revoked.
 * Only administrators name a workspace that does not exist yet; it is made.
+* Administrators alone issue and revoke observers' credentials, which belong to no workspace.
 """
 
 from __future__ import annotations
@@ -122,6 +123,8 @@ class Credentials:
         if mark.state == "locked":
             raise SealedError("The vault is locked.")
         issuer = _issuer(connection, caller)
+        if grant.kind is CallerKind.OBSERVER and issuer.scope is not None:
+            raise ForbiddenError("Only administrators issue observers' credentials.")
         workspace_pk, workflow_pk = _reach(connection, issuer, grant)
         owner_pk = self._owners.ensure(connection, grant.principal_id, kind=grant.kind, workspace_pk=workspace_pk)
         now_us = max(self._clock.now_us(), mark.clock_high_water)
@@ -135,7 +138,7 @@ class Credentials:
         connection.execute(sa.insert(credentials).values(
             credential_id=issued.credential_id, token_hash=tokens.hash_of(token), kind=grant.kind.value,
             owner_pk=owner_pk, issuer_pk=issuer.user_pk, workspace_pk=workspace_pk, workflow_pk=workflow_pk,
-            issued_at=now_us, expires_at=issued.expires_at_us, epoch=mark.epoch,
+            issued_at=now_us, expires_at=issued.expires_at_us, epoch=mark.epoch, scope=grant.observation_scope,
         ))  # fmt: skip
         detail = {"principal_id": grant.principal_id, "role": grant.kind.value, "run_id": grant.workflow_id}
         entry = AuditEntry(
@@ -223,7 +226,7 @@ def _reach(connection: Connection, issuer: _Issuer, grant: GrantRequest) -> tupl
     """Return (workspace_pk, workflow_pk) of the new credential, checked against what the issuer reaches."""
     if grant.workflow_id is not None:
         return _worker_reach(connection, issuer, grant)
-    if grant.workspace is None and grant.kind is CallerKind.OPERATOR:
+    if grant.workspace is None and grant.kind in {CallerKind.OPERATOR, CallerKind.OBSERVER}:
         return None, None
     name = grant.workspace or workspaces.DEFAULT
     if issuer.scope is None:
@@ -257,7 +260,11 @@ def _within(issuer: _Issuer) -> sa.ColumnElement[bool]:
         return sa.true()
     return sa.or_(
         credentials.c.workspace_pk.in_(sorted(issuer.scope)),
-        sa.and_(credentials.c.workspace_pk.is_(None), credentials.c.issuer_pk == issuer.user_pk),
+        sa.and_(
+            credentials.c.workspace_pk.is_(None),
+            credentials.c.issuer_pk == issuer.user_pk,
+            credentials.c.kind != CallerKind.OBSERVER.value,
+        ),
     )
 
 

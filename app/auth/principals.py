@@ -8,12 +8,16 @@ Rules:
   its issuer is enabled and could issue it today. What the issuer may reach is read now, not remembered.
 * Time is never earlier than the vault's high-water mark, so a clock set back revives nothing.
 * Scope comes from the row alone; ids in a request are checked against it by the services.
+* An observer sees no workspace. Its token counts while its issuer is an administrator. The producer token of the
+  environment is an observer as well: any text, compared whole and in constant time.
 
 Source: wire.md, Credentials; security.md T01 to T07.
 """
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import re
 import threading
 from collections.abc import Sequence
@@ -38,21 +42,45 @@ from continuity.store.store import Store
 _HEADER: Final = re.compile(r"bearer (\S+)", re.IGNORECASE | re.ASCII)
 _REFUSED: Final = "A valid credential is required."
 _USES_MOST: Final = 10_000
+PRODUCER: Final = "env:producer"
+"""`Caller.actor` of whoever brings the producer token of the environment."""
+
+
+class ProducerToken:
+    """The one token that an installation takes from its environment; a digest of it is all that is kept."""
+
+    def __init__(self, token: str, scope: str) -> None:
+        self._digest = _digest(token)
+        self.scope = scope
+
+    def __repr__(self) -> str:
+        return f"ProducerToken(scope={self.scope!r})"
+
+    def is_same(self, token: str) -> bool:
+        """Say whether `token` is this one."""
+        return hmac.compare_digest(self._digest, _digest(token))
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
 
 
 class Principals:
     """Finds out whose token a request brings."""
 
-    def __init__(self, store: Store, clock: Clock, *, owners: Owners) -> None:
+    def __init__(self, store: Store, clock: Clock, *, owners: Owners, producer: ProducerToken | None = None) -> None:
         self._store = store
         self._clock = clock
         self._owners = owners
+        self._producer = producer
         self.uses = LastUses(store, clock, CredentialSettings())
 
     def bearer(self, header: str, *, request_id: str) -> Caller:
         """Return the caller behind an ``Authorization`` header; UnauthenticatedError for everything else."""
         matched = _HEADER.fullmatch(header)
         token = matched[1] if matched else ""
+        if self._producer is not None and self._producer.is_same(token):
+            return _observer(PRODUCER, request_id=request_id, scope=self._producer.scope)
         if not tokens.is_well_formed(token):
             raise UnauthenticatedError(_REFUSED)
         parameters = {"token_hash": tokens.hash_of(token)}
@@ -66,6 +94,10 @@ class Principals:
     def _caller(self, rows: Sequence[Any], *, request_id: str) -> Caller:
         row = rows[0]
         kind = CallerKind(row.kind)
+        if kind is CallerKind.OBSERVER:
+            if row.role != Role.ADMINISTRATOR or row.scope is None:
+                raise UnauthenticatedError(_REFUSED)
+            return _observer(f"cred:{row.credential_id}", request_id=request_id, scope=row.scope)
         seen = _seen(rows)
         if seen is not None and not seen:
             raise UnauthenticatedError(_REFUSED)
@@ -87,6 +119,18 @@ class Principals:
         except SealedError:
             # The token is good. That the vault is locked is for the service to say, if it needs the vault.
             return ""
+
+
+def _observer(actor: str, *, request_id: str, scope: str) -> Caller:
+    """Return a caller who sees no workspace and may submit events into one scope."""
+    return Caller(
+        kind=CallerKind.OBSERVER,
+        actor=actor,
+        request_id=request_id,
+        workspaces=frozenset(),
+        home_workspace=0,
+        observation_scope=scope,
+    )
 
 
 def person(signed_in: SignedIn, *, request_id: str) -> Caller:
@@ -143,6 +187,7 @@ _FIND: Final = (
     sa.select(
         credentials.c.credential_id, credentials.c.kind, credentials.c.owner_pk, credentials.c.workspace_pk,
         credentials.c.expires_at, credentials.c.revoked_at, credentials.c.last_used_at, credentials.c.epoch,
+        credentials.c.scope,
         users.c.role, users.c.disabled_at, memberships.c.workspace_pk.label("member_of"),
         vault_rows.c.epoch.label("vault_epoch"), vault_rows.c.clock_high_water,
         workflows.c.workflow_id, workflows.c.deleted_at, workspace_rows.c.workspace_pk.label("default_pk"),

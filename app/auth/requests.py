@@ -13,7 +13,7 @@ from app.auth.settings import CredentialSettings
 from continuity.services.callers import CallerKind
 from continuity.wire import Fields
 
-ISSUED: Final = (CallerKind.OPERATOR, CallerKind.WORKER, CallerKind.COORDINATOR)
+ISSUED: Final = (CallerKind.OPERATOR, CallerKind.WORKER, CallerKind.COORDINATOR, CallerKind.OBSERVER)
 """Kinds of credentials that this version issues."""
 
 _USERNAME_CHARS: Final = 256
@@ -70,13 +70,18 @@ class ReauthenticateRequest:
 
 @dataclass(frozen=True, slots=True)
 class GrantRequest:
-    """A credential to issue. `workflow_id` (``run_id`` on the wire) is for workers, and only for them."""
+    """A credential to issue.
+
+    `workflow_id` (``run_id`` on the wire) is for workers, and only for them; `observation_scope` for observers, who
+    have no workspace.
+    """
 
     principal_id: str
     kind: CallerKind
     workflow_id: str | None
     workspace: str | None
     expires_in_s: int
+    observation_scope: str | None = None
 
     @classmethod
     def from_json(cls, value: object) -> Self:
@@ -87,10 +92,14 @@ class GrantRequest:
         workspace = None if fields.take("workspace_id") is None else fields.identifier("workspace_id")
         if (workflow_id is not None) != (kind is CallerKind.WORKER):
             raise fields.fail("run_id", "the workflow_id of a worker's workflow, and absent for every other role")
-        for name in ("observation_scope", "agents"):
-            if fields.take(name) is not None:
-                raise fields.fail(name, "absent for this role")
-        made = cls(principal_id, kind, workflow_id, workspace, _expiry(fields))
+        scope = None if fields.take("observation_scope") is None else fields.identifier("observation_scope")
+        if (scope is not None) != (kind is CallerKind.OBSERVER):
+            raise fields.fail("observation_scope", "the scope of an observer, and absent for every other role")
+        if workspace is not None and kind is CallerKind.OBSERVER:
+            raise fields.fail("workspace_id", "absent for this role")
+        if fields.take("agents") is not None:
+            raise fields.fail("agents", "absent for this role")
+        made = cls(principal_id, kind, workflow_id, workspace, _expiry(fields), scope)
         fields.finish()
         return made
 

@@ -10,7 +10,7 @@ from app.auth.credentials import Credentials
 from app.auth.names import Names
 from app.auth.own_sessions import OwnSessions
 from app.auth.passwords import Passwords
-from app.auth.principals import Principals
+from app.auth.principals import Principals, ProducerToken
 from app.auth.sessions import Sessions
 from app.auth.settings import AuthSettings
 from app.auth.signin import SignIn
@@ -48,9 +48,16 @@ class Auth:
 
 
 def build(
-    store: Store, owners: Owners, *, audit: AuditLog, clock: Clock, url: str, settings: AuthSettings | None = None
+    store: Store,
+    owners: Owners,
+    *,
+    audit: AuditLog,
+    clock: Clock,
+    url: str,
+    settings: AuthSettings | None = None,
+    producer: ProducerToken | None = None,
 ) -> Auth:
-    """Wire the package; `settings` other than the defaults are for tests."""
+    """Wire the package; `settings` other than the defaults are for tests, `producer` is the environment's token."""
     settings = settings or AuthSettings()
     passwords = Passwords(settings.hashing)
     limit = Throttle(store, clock, settings.throttle)
@@ -59,7 +66,7 @@ def build(
         url=url,
         accounts=Accounts(store, audit, clock=clock, passwords=passwords, settings=settings),
         credentials=Credentials(store, owners, audit=audit, clock=clock, settings=settings.credential),
-        principals=Principals(store, clock, owners=owners),
+        principals=Principals(store, clock, owners=owners, producer=producer),
         sessions=sessions,
         sign_in=SignIn(store, audit, clock=clock, passwords=passwords, limit=limit, sessions_=sessions),
         throttle=limit,

@@ -6,7 +6,7 @@ Pure: no database, no clock. A token is cut by position and never at ``_``, whic
 from   length  what
 ====== ======= =====================================================================
 0      4       ``atm_``
-4      1       kind: ``o`` operator, ``w`` worker, ``c`` coordinator
+4      1       kind: ``o`` operator, ``w`` worker, ``c`` coordinator, ``b`` observer
 5      1       ``_``
 6      43      256 random bits, base64url without padding
 49     1       ``_``
@@ -30,7 +30,12 @@ from continuity.services.callers import CallerKind
 
 PATTERN: Final = re.compile(r"atm_[a-z]_[A-Za-z0-9_-]{43}_[0-9A-Za-z]{6}")
 LENGTH: Final = 56
-LETTERS: Final = {CallerKind.OPERATOR: "o", CallerKind.WORKER: "w", CallerKind.COORDINATOR: "c"}
+LETTERS: Final = {
+    CallerKind.OPERATOR: "o",
+    CallerKind.WORKER: "w",
+    CallerKind.COORDINATOR: "c",
+    CallerKind.OBSERVER: "b",
+}
 
 _RANDOM_BYTES: Final = 32
 _BODY: Final = 49

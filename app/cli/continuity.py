@@ -53,23 +53,26 @@ _yes_option = click.option("--yes", "is_sure", is_flag=True, help="Do not ask.")
 @click.argument("workflow_id", required=False, callback=_checked_id)
 @click.option("--principal", "principal_id", required=True, help="Name of who gets it; the same name, the same kind.")
 @click.option("--coordinator", "is_coordinator", is_flag=True, help="For dynamically chosen work in one workspace.")
+@click.option("--observer", "is_observer", is_flag=True, help="For producers of observations; needs --scope.")
+@click.option("--scope", help="Observation scope into which an observer's events go.")
 @click.option("--workspace", help="Workspace it is for; without one an operator's reaches all of the issuer's.")
 @click.option("--expires", default="90d", show_default=True, help="How long it lives: 30m, 12h, 90d.")
 @click.option("--token-only", is_flag=True, help="Print just the secret, for $(…).")
 @as_person
 @json_option
 def credential(
-    *, server: Server, workflow_id: str | None, principal_id: str, is_coordinator: bool, workspace: str | None,
-    expires: str, token_only: bool, as_json: bool,
+    *, server: Server, workflow_id: str | None, principal_id: str, is_coordinator: bool, is_observer: bool,
+    scope: str | None, workspace: str | None, expires: str, token_only: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Issue a credential: a worker's for WORKFLOW_ID, an operator's without one. It is shown this once."""
-    if is_coordinator and workflow_id is not None:
-        raise click.UsageError("A coordinator makes its own workflows: leave WORKFLOW_ID out.")
-    role = "evidence_collector" if workflow_id is None else "continuity_host"
+    role = _role(workflow_id, is_coordinator=is_coordinator, is_observer=is_observer)
+    if is_observer != (scope is not None):
+        raise click.UsageError("--observer and --scope need each other.")
     body = {
         "principal_id": principal_id,
-        "role": "continuity_coordinator" if is_coordinator else role,
+        "role": role,
         "run_id": workflow_id,
+        "observation_scope": scope,
         "workspace_id": workspace,
         "expires_in_seconds": _seconds(expires),
     }
@@ -86,7 +89,22 @@ def credential(
             "Expires": workflow_text.moment(issued["expires_at"]),
             "Token": issued["token"],
         })  # fmt: skip
-        click.echo("The token is shown this once. Put it where the worker reads ATMEM_EVIDENCE_TOKEN.", err=True)
+        variable = "ATFLOWS_CONTINUITY_TOKEN" if is_observer else "ATMEM_EVIDENCE_TOKEN"
+        click.echo(f"The token is shown this once. Put it where the worker reads {variable}.", err=True)
+
+
+def _role(workflow_id: str | None, *, is_coordinator: bool, is_observer: bool) -> str:
+    if is_coordinator and is_observer:
+        raise click.UsageError("A credential is a coordinator's or an observer's, not both.")
+    if is_coordinator:
+        if workflow_id is not None:
+            raise click.UsageError("A coordinator makes its own workflows: leave WORKFLOW_ID out.")
+        return "continuity_coordinator"
+    if is_observer:
+        if workflow_id is not None:
+            raise click.UsageError("An observer belongs to no workflow: leave WORKFLOW_ID out.")
+        return "continuity_observer"
+    return "evidence_collector" if workflow_id is None else "continuity_host"
 
 
 @command.command("revoke")

@@ -17,6 +17,7 @@ class CallerKind(StrEnum):
     OPERATOR = "evidence_collector"
     WORKER = "continuity_host"
     COORDINATOR = "continuity_coordinator"
+    OBSERVER = "continuity_observer"
 
 
 class Role(StrEnum):
@@ -42,6 +43,7 @@ class Caller:
         role: A person's role.
         is_fresh: A person gave the password within the last ten minutes.
         principal: Username or principal_id, shown as the creator of what it creates.
+        observation_scope: The only scope into which an observer may submit events.
     """
 
     kind: CallerKind
@@ -54,3 +56,4 @@ class Caller:
     role: Role | None = None
     is_fresh: bool = False
     principal: str = ""
+    observation_scope: str | None = None

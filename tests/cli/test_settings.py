@@ -60,6 +60,9 @@ WRONG = {
     "ATMEM_TRUSTED_PROXIES": ["proxy.example", "10.0.0.1/8", "*", "10.0.0.1,"],
     "ATMEM_COORDINATOR_HISTORY_BYTES": ["0", "-1", "1e9", "64MiB", "69631", "٩٩٩٩٩٩", "9" * 30],
     "ATMEM_REQUESTS_PER_SECOND": ["0", "no", "1.5"],
+    "ATMEM_EVENTS_PER_SECOND": ["0", "no", "1.5"],
+    "ATFLOWS_CONTINUITY_TOKEN": ["short", "x" * 31, "é" * 40, "with a space in it, 32 characters long"],
+    "ATFLOWS_CONTINUITY_SCOPE": ["a b", "a/b", "x" * 129],
 }  # fmt: skip
 
 

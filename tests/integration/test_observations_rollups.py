@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from collections import Counter
 from collections.abc import Iterable
 
-import pytest
 import sqlalchemy as sa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from observations import ingest, recount, schema
-from observations.costs import DAY_US, Cause, Outcome, join
+from observations import recount, schema
+from observations.costs import DAY_US, Outcome, join
 from observations.events import AMOUNT_MAX, CachedBasis, Event, EventName
 from observations.ingest import Ingest, Result
-from observations.queries import Range
 from tests.observing import WHOLE, emptied, event, queries_on
 
 SETTINGS = settings(
@@ -168,7 +165,7 @@ def plain(store):
 def shown(store):
     queries = queries_on(store)
     totals = queries.totals(WHOLE)
-    lines = [row for row in rows(store, schema.workflows)]
+    lines = list(rows(store, schema.workflows))
     assert totals.sums.cost_microusd == sum(join(row.cost_hi, row.cost_lo) for row in lines)
     for named in (queries.by_source(WHOLE), queries.by_price_source(WHOLE)):
         assert sum(each.sums.cost_microusd for each in named) == totals.sums.cost_microusd

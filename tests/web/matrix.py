@@ -20,9 +20,10 @@ from app.auth.accounts import LOCAL
 from app.auth.requests import GrantRequest, RevokeRequest
 from continuity.services.callers import Caller, CallerKind, Role
 from continuity.wire import AbandonRequest, BeginRequest, ConfigureRequest, CreateWorkflow
+from tests.observing import LEAST
 from tests.people import VISIT
 from tests.servers import initialised
-from tests.web.site import Browser, Site, site_on
+from tests.web.site import PRODUCER_TOKEN, Browser, Site, site_on
 
 WORKFLOWS = "/v1/continuity"
 BOTH = [pytest.param("sqlite"), pytest.param("postgresql", marks=pytest.mark.postgresql)]
@@ -76,6 +77,8 @@ class World:
             "operator": self.grant("operator", "evidence_collector", workspace_id="default"),
             "operator elsewhere": self.grant("operator-there", "evidence_collector", workspace_id="other"),
             "operator of all": self.grant("operator-all", "evidence_collector"),
+            "observer": self.grant("observer", "continuity_observer", observation_scope="somewhere"),
+            "producer": PRODUCER_TOKEN,
             "expired": self.grant("expired", "evidence_collector", expires_in_seconds=1),
             "revoked": self.grant("revoked", "evidence_collector"),
             "unknown": tokens.new_token(CallerKind.OPERATOR),
@@ -174,7 +177,9 @@ WORKERS = ("worker", "worker of another workflow")
 COORDINATORS = ("coordinator", "coordinator of another principal", "coordinator elsewhere")
 OPERATORS = ("operator", "operator elsewhere", "operator of all")
 MACHINES = (*WORKERS, *COORDINATORS, *OPERATORS)
-ASKERS = (*UNPROVED, *MACHINES, *PEOPLE)
+OBSERVERS = ("observer", "producer")
+"""Apart from the machines: nothing that is for one kind is for the other."""
+ASKERS = (*UNPROVED, *MACHINES, *OBSERVERS, *PEOPLE)
 
 
 @dataclass(frozen=True)
@@ -189,7 +194,7 @@ class Row:
 
 def _table(*rules: tuple[tuple[str, ...], int]) -> dict[str, int]:
     """Return a status for every asker; a later rule wins."""
-    table: dict[str, int] = dict.fromkeys(UNPROVED, 401)
+    table: dict[str, int] = dict.fromkeys(UNPROVED, 401) | dict.fromkeys(OBSERVERS, 403)
     for names, status in rules:
         table.update(dict.fromkeys(names, status))
     assert set(table) == set(ASKERS)
@@ -223,7 +228,10 @@ DELETERS = _table(
 )  # fmt: skip
 REVOKERS = _table((MACHINES, 403), *_DECIDING)
 FRESH_PEOPLE = _table((MACHINES, 403), *_DECIDING, (("operator with an old password check",), 403))
-SESSION = _table((MACHINES, 401), (tuple(PEOPLE), 200), (("operator with another's CSRF token",), 403))
+SUBMITTERS = _table((MACHINES, 403), (OBSERVERS, 200), (tuple(PEOPLE), 403))
+SESSION = _table(
+    (MACHINES, 401), (OBSERVERS, 401), (tuple(PEOPLE), 200), (("operator with another's CSRF token",), 403),
+)  # fmt: skip
 
 
 def _to(rest: str, **body: Any) -> Callable[[World, Target, str], tuple[str, Any]]:
@@ -258,6 +266,12 @@ def _revoke(world: World, target: Target, _asker: str) -> tuple[str, Any]:
     name = world.new_name("ended")
     world.grant(name, "continuity_host", run_id=target.workflow_id)
     return "/v1/evidence/revoke", {"principal_id": name}
+
+
+def _event(world: World, _target: Target, _asker: str) -> tuple[str, Any]:
+    name = world.new_name("seen")
+    body = {"format": "atmem.continuity.v1", **LEAST, "event_id": name, "attempt_id": name}
+    return "/v1/continuity/events", body
 
 
 def _login(world: World, _target: Target, _asker: str) -> tuple[str, Any]:
@@ -296,6 +310,7 @@ EXPECTED: dict[str, Row] = {
     "workers.begin": Row("enabled", "POST", _to("/begin", **ATTEMPT), HOSTS),
     "workers.outcome": Row("begun", "POST", _receipt, HOSTS),
     "workers.renew": Row("begun", "POST", _to("/renew", **ATTEMPT, lease_token=...), HOSTS),
+    "observers.submit": Row("none", "POST", _event, SUBMITTERS),
     "operators.index": Row("none", "GET", _fixed(WORKFLOWS), LISTERS),
     "operators.show": Row("enabled", "GET", _to(""), READERS),
     "operators.configure": Row("paused", "POST", _to("/configure", enabled=True, revision=...), CONTROLLERS),

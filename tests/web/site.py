@@ -25,6 +25,7 @@ from tests.people import PASSWORD, FakeClock
 LOGIN = "/api/auth/login"
 COOKIE = "atmem_session"
 HTTPS = {"ATMEM_URL": "https://atmem.example"}
+PRODUCER_TOKEN = "a-producer-token-for-tests-0123456789"
 
 
 @dataclass
@@ -95,8 +96,10 @@ class Site:
         """Return all rows of all tables: equal before and after a request that must change nothing."""
         from app.auth import schema as accounts  # noqa: PLC0415
         from continuity.store import schema  # noqa: PLC0415
+        from observations import schema as observed  # noqa: PLC0415
 
-        tables = [*schema.metadata.sorted_tables, *accounts.metadata.sorted_tables]
+        every = (schema.metadata, accounts.metadata, observed.metadata)
+        tables = [table for metadata in every for table in metadata.sorted_tables]
         return {table.name: self.rows(table) for table in tables}
 
 
@@ -107,7 +110,8 @@ def site_on(
     """Open the application on the instance in `folder`."""
     clock = FakeClock(wall_us=time.time_ns() // 1_000)
     overrides = Overrides(clock=clock, auth=auth or AuthSettings(hashing=CHEAP_HASHING))
-    settings = load_settings({"ATMEM_INSTANCE": str(folder), **(extra or {})})
+    environment = {"ATMEM_INSTANCE": str(folder), "ATFLOWS_CONTINUITY_TOKEN": PRODUCER_TOKEN, **(extra or {})}
+    settings = load_settings(environment)
     wiring = build(settings, overrides=overrides)
     base_url = settings.url if settings.is_https else "http://localhost"
     try:

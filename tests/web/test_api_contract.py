@@ -22,6 +22,8 @@ from app.cli import main
 from continuity import wire
 from continuity.errors import CONFLICT_CODES
 from continuity.wire import Fields
+from observations import events
+from tests.observing import LEAST
 from tests.web.matrix import ATTEMPT, EXPECTED, OPERATION, WORKFLOWS, World
 from tests.web.site import site_on
 
@@ -122,6 +124,7 @@ def test_documented_conflicts_are_codes_of_the_contract():
 def test_whom_the_document_admits_is_whom_the_matrix_expects(world, contract):
     names = {
         "evidence_collector": "operator", "continuity_host": "worker", "continuity_coordinator": "coordinator",
+        "continuity_observer": "observer",
         "operator": "person: operator", "investigator": "person: investigator",
         "administrator": "person: administrator",
     }  # fmt: skip
@@ -142,6 +145,7 @@ MIRRORED = [
     wire.OperationDefinition, wire.BeginRequest, wire.CreateWorkflow, wire.OutcomeRequest, wire.RenewRequest,
     wire.ConfigureRequest, wire.AbandonRequest, wire.ConfirmRequest, wire.DeleteRequest, requests.LoginRequest,
     requests.ChangePasswordRequest, requests.ReauthenticateRequest, requests.GrantRequest, requests.RevokeRequest,
+    events.Event,
 ]  # fmt: skip
 RENAMED = {
     wire.ConfirmRequest: {"effect_id": "receipt.effect_id", "result": "receipt.result"},
@@ -150,8 +154,8 @@ RENAMED = {
     },
     requests.RevokeRequest: {"workspace": "workspace_id"},
 }  # fmt: skip
-# Named on the wire for what this version does not issue; always absent.
-RESERVED = {requests.GrantRequest: {"observation_scope", "agents"}}
+# Named on the wire alone: for what this version does not issue, always absent; the name of the format.
+RESERVED = {requests.GrantRequest: {"agents"}, events.Event: {"format"}}
 JSON_TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", Mapping: "object", tuple: "array"}
 
 
@@ -199,6 +203,8 @@ def json_types(annotation):
 def parser_of(name):
     if name == "LogoutRequest":
         return lambda value: Fields(value).finish()
+    if name == "Event":
+        return events.parse_event
     return getattr(wire, name, None).from_json if hasattr(wire, name) else getattr(requests, name).from_json
 
 
@@ -217,6 +223,7 @@ FULL = {
         "name": "a", "happened": False, "revision": 1, "late_receipts": 0, "reason": "r", "receipt": None,
     },
     "DeleteRequest": {"run_id": "r", "confirmation": "r"},
+    "Event": {"format": events.FORMAT, **LEAST, "retry": True, "recovery": False, "price_source": "p", "model": "m"},
     "LoginRequest": {"username": "u", "password": "p"},
     "ChangePasswordRequest": {"current_password": "p", "new_password": "q"},
     "ReauthenticateRequest": {"password": "p"},
@@ -321,6 +328,9 @@ def test_replies_hold_what_the_document_names_and_nothing_else(world, contract):
     check("GrantReply", grant)
     check("RevokeReply", browser.post("/v1/evidence/revoke", {"principal_id": "whole-life"}))
     check("Welcome", browser.post("/api/auth/reauthenticate", {"password": site.passwords["adm"]}))
+    observer = world.ask_as("observer", world.target())
+    seen = {"format": events.FORMAT, **LEAST, "event_id": "whole-life"}
+    check("ObservationReply", observer.send("POST", f"{WORKFLOWS}/events", seen))
     check("Farewell", browser.post("/api/auth/logout", {}))
 
 

@@ -78,11 +78,11 @@ def test_without_the_check_of_kind_and_role_the_matrix_fails(fresh_instance, mon
     monkeypatch.setattr(Admission, "require", lambda _admission, _caller: None)
 
     with site_on(fresh_instance.folder) as site:
-        # Credentials are asked about once more in the service, and the sessions' views ask by themselves; the only
-        # 403 of `show` is that of a temporary password, which is no question of kind or role.
+        # Credentials and an observer's scope are asked about once more where the work is done, and the sessions' views
+        # ask by themselves.
         doubled = {
             "grants.issue", "grants.revoke", "session.reauthenticate", "session.change_password", "session.logout",
-            "operators.show",
+            "observers.submit",
         }  # fmt: skip
         assert surprises(World(site), 403) == rows_with(403) - doubled
 

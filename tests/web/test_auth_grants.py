@@ -121,7 +121,7 @@ def test_what_the_server_decides_cannot_be_sent(site, ada, more):
     assert site.rows(credentials) == []
 
 
-@pytest.mark.parametrize("kind", ["continuity_observer", "thread_worker", "thread_application", "nonsense"])
+@pytest.mark.parametrize("kind", ["thread_worker", "thread_application", "nonsense"])
 def test_a_kind_that_is_not_issued_names_those_that_are(ada, kind):
     reply = ada.post(GRANT, {**BODY, "role": kind})
 

@@ -1,0 +1,163 @@
+"""`atmem observations`: move what was observed in and out, and count it again. On the host, beside a running server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import IO, TYPE_CHECKING, Any
+
+import click
+
+from app.cli.terminal import Group, json_option, print_json, settings
+from app.config import SettingsError
+
+if TYPE_CHECKING:
+    from observations.telemetry import SpanSender
+    from observations.transfer import Imported, Observed
+
+_scope_option = click.option("--scope", help="Observation scope.  [default: ATFLOWS_CONTINUITY_SCOPE, or local]")
+
+
+@click.group(cls=Group)
+def command() -> None:
+    """What was attempted and what it reportedly cost: move it in and out, count it again."""
+
+
+def _scope(given: str | None) -> str:
+    from app.config import is_scope
+
+    scope = given or settings().observation_scope
+    if not is_scope(scope):
+        raise SettingsError("--scope: must be 1 to 128 of A-Z a-z 0-9 _ -.")
+    return scope
+
+
+@command.command("import")
+@click.argument("stream", metavar="FILE", type=click.File("rb"))
+@_scope_option
+@click.option("--start-line", default=1, show_default=True, type=click.IntRange(1), help="First line to take in.")
+@json_option
+def import_(*, stream: IO[bytes], scope: str | None, start_line: int, as_json: bool) -> None:
+    """Take in the events of FILE, one JSON object a line; - for standard input. Safe to run again."""
+    from app import wiring
+    from observations.transfer import import_lines
+
+    last: list[Imported] = []
+
+    def progress(done: Imported) -> None:
+        last[:] = [done]
+        if not as_json:
+            click.echo(f"\rLine {done.line}: {done.accepted} new, {done.replayed} known", nl=False, err=True)
+
+    name, into = getattr(stream, "name", "-"), _scope(scope)
+    with wiring.observing(settings()) as observed:
+        try:
+            done = import_lines(wiring.ingest_on(observed), into, stream, start_line=start_line, progress=progress)
+        finally:
+            if not as_json:
+                click.echo("", err=True)
+            if last:
+                click.echo(f"Up to line {last[0].line} everything is kept; go on with --start-line.", err=True)
+    _tell_imported(done, str(name), as_json=as_json)
+    if done.malformed:
+        raise click.exceptions.Exit(1)
+
+
+def _tell_imported(done: Imported, name: str, *, as_json: bool) -> None:
+    for message in done.messages:
+        click.echo(f"{name}: {message}", err=True)
+    if as_json:
+        print_json({
+            "lines": done.line, "accepted": done.accepted, "replayed": done.replayed, "refused": done.refused,
+            "malformed": done.malformed,
+        })  # fmt: skip
+        return
+    click.echo(
+        f"{done.accepted} new, {done.replayed} known, {done.refused} refused as contradicting, "
+        f"{done.malformed} malformed."
+    )
+
+
+@command.command("export")
+@_scope_option
+@click.option("--output", type=click.File("wb"), default="-", help="File to write; standard output without it.")
+@click.option("--otlp", "otlp_url", help="Send attempts and charges as spans to this OTLP address instead.")
+def export(*, scope: str | None, output: IO[bytes], otlp_url: str | None) -> None:
+    """Write the accepted events as JSON lines, or send attempts and charges as OpenTelemetry spans."""
+    from app import wiring
+    from continuity.jsontext import canonical_bytes
+    from observations.transfer import export_attempts, export_events
+
+    wanted = _scope(scope)
+    with wiring.observing(settings()) as observed:
+        if otlp_url is None:
+            for event in export_events(observed, wanted):
+                output.write(canonical_bytes(event) + b"\n")
+            return
+        sent = _send(export_attempts(observed, wanted), otlp_url, scope=wanted)
+    click.echo(f"{sent} spans sent.", err=True)
+
+
+def _send(found: Iterable[Observed], url: str, *, scope: str) -> int:
+    try:
+        from observations.telemetry import BATCH, SpanSender
+    except ImportError as error:
+        raise click.ClickException(str(error)) from None
+    sender, sent = SpanSender(url), 0
+    try:
+        for batch in _batches(_spans(found, scope=scope), BATCH):
+            sent += _send_batch(sender, batch)
+    finally:
+        sender.close()
+    return sent
+
+
+def _send_batch(sender: SpanSender, batch: Sequence[Any]) -> int:
+    sender.send(batch)
+    return len(batch)
+
+
+def _spans(found: Iterable[Observed], *, scope: str) -> Iterator[Any]:
+    from observations.telemetry import attempt_span, charge_span
+
+    for each in found:
+        yield attempt_span(each.attempt_id, each.attempt, scope=scope)
+        for names, charge in each.charges.items():
+            yield charge_span(names, charge, each.attempt, scope=scope)
+
+
+def _batches(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
+    batch: list[Any] = []
+    for item in items:
+        batch.append(item)
+        if len(batch) == size:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+@command.command()
+@click.option("--check", "is_check", is_flag=True, help="Compare only, change nothing; status 1 when they differ.")
+@json_option
+def rebuild(*, is_check: bool, as_json: bool) -> None:
+    """Make all totals again from the events. The server may go on meanwhile."""
+    from app import wiring
+    from observations import recount
+
+    def progress(events: int) -> None:
+        if not as_json:
+            click.echo(f"\r{events} events", nl=False, err=True)
+
+    with wiring.observing(settings()) as observed:
+        found = (recount.check if is_check else recount.rebuild)(observed, progress)
+    if not as_json:
+        click.echo("", err=True)
+    problems = found.describe()
+    if as_json:
+        print_json({"events": found.events, "sound": found.is_sound, "problems": problems, "rebuilt": not is_check})
+    else:
+        for problem in problems:
+            click.echo(problem, err=True)
+        click.echo("All totals equal a recount." if found.is_sound or not is_check else "Run without --check.")
+    if is_check and not found.is_sound:
+        raise click.exceptions.Exit(1)

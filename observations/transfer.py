@@ -1,0 +1,183 @@
+"""Everything that was observed, in and out: JSON lines of events, and attempts with their charges.
+
+Rules:
+
+* A line is an event as it travels over the wire. What is imported meets the same rules as what is submitted, so a
+  line that is known is replayed and an import that was interrupted is simply run again.
+* Reading is in pages, each one short transaction; what comes meanwhile is at the end or not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import sqlalchemy as sa
+
+from continuity import jsontext
+from continuity.errors import MalformedError
+from observations import schema, store
+from observations.costs import Attempt, Charge
+from observations.events import EVENT_BYTES, FORMAT, Event, parse_event
+from observations.ingest import Ingest, Result
+
+IMPORTED_AT_ONCE: Final = 25
+"""Events of one transaction: others who write wait no longer than these take."""
+_READ: Final = 1_000
+_MALFORMED_KEPT: Final = 20
+
+
+@dataclass(slots=True)
+class Imported:
+    """What became of the lines of an import.
+
+    Attributes:
+        line: The last line whose event is on disk, or that holds none.
+        accepted: Events that were new.
+        replayed: Events that were known.
+        refused: Events that contradict what is known; each is counted once, as everywhere.
+        malformed: Lines that are no event.
+        messages: What is wrong with the first of those, by line.
+    """
+
+    line: int = 0
+    accepted: int = 0
+    replayed: int = 0
+    refused: int = 0
+    malformed: int = 0
+    messages: list[str] = field(default_factory=list)
+
+
+def import_lines(
+    ingest: Ingest,
+    scope: str,
+    lines: Iterable[bytes],
+    *,
+    start_line: int = 1,
+    progress: Callable[[Imported], None] = lambda _done: None,
+) -> Imported:
+    """Take in events, one JSON object a line; empty lines are passed over.
+
+    Args:
+        ingest: Where to.
+        scope: Observation scope that all of them go into.
+        lines: The file from its first line on.
+        start_line: The first line to take in; those before it are passed over unread.
+        progress: Called after each transaction.
+
+    Returns:
+        What became of the lines.
+
+    Raises:
+        UnavailableError: Storage cannot answer. What `progress` was told last is on disk.
+    """
+    done, batch = Imported(), list[Event]()
+    for number, line in enumerate(lines, start=1):
+        if number < start_line:
+            continue
+        event = _read_line(done, number, line)
+        if event is not None:
+            batch.append(event)
+        if len(batch) == IMPORTED_AT_ONCE:
+            _take(ingest, scope, batch, done=done, line=number)
+            progress(done)
+    _take(ingest, scope, batch, done=done, line=number if batch or done.line else done.line)
+    progress(done)
+    return done
+
+
+def _read_line(done: Imported, number: int, line: bytes) -> Event | None:
+    if not line.strip():
+        return None
+    try:
+        return parse_event(jsontext.loads_strict(_within_limit(line.strip())))
+    except MalformedError as error:
+        done.malformed += 1
+        if len(done.messages) < _MALFORMED_KEPT:
+            done.messages.append(f"Line {number}: {error.message}")
+        return None
+
+
+def _within_limit(line: bytes) -> bytes:
+    if len(line) > EVENT_BYTES:
+        raise MalformedError(f"An event must be at most {EVENT_BYTES} bytes.")
+    return line
+
+
+def _take(ingest: Ingest, scope: str, batch: list[Event], *, done: Imported, line: int) -> None:
+    results = ingest.accept_all(scope, batch) if batch else []
+    done.accepted += results.count(Result.ACCEPTED)
+    done.replayed += results.count(Result.REPLAYED)
+    done.refused += results.count(Result.REFUSED)
+    done.line = line
+    batch.clear()
+
+
+def export_events(units: store.Units, scope: str) -> Iterator[dict[str, Any]]:
+    """Return a scope's accepted events as they travel, in the order in which they were accepted.
+
+    Raises:
+        UnavailableError: Storage cannot answer.
+    """
+    events, after = schema.events, 0
+    is_of = (
+        events.c.scope_pk == sa.select(schema.scopes.c.scope_pk).where(schema.scopes.c.scope == scope).scalar_subquery()
+    )
+    while True:
+        page = (
+            sa.select(events.c.event_pk, events.c.body, is_of.label("is_of"))
+            .where(events.c.event_pk > after)
+            .order_by(events.c.event_pk)
+            .limit(_READ)
+        )
+        rows = units.read(lambda connection, page=page: connection.execute(page).all())  # type: ignore[misc]
+        if not rows:
+            return
+        for row in rows:
+            if row.is_of:
+                yield {"format": FORMAT, **jsontext.loads_strict(row.body)}
+        after = rows[-1].event_pk
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """An attempt with all its charges by (charge source, charge id)."""
+
+    attempt_id: str
+    attempt: Attempt
+    charges: dict[tuple[str, str], Charge]
+
+
+def export_attempts(units: store.Units, scope: str) -> Iterator[Observed]:
+    """Return a scope's attempts with their charges, by attempt id.
+
+    Raises:
+        UnavailableError: Storage cannot answer.
+    """
+    after = ""
+    while True:
+        found = units.read(lambda connection, after=after: _attempts(connection, scope, after=after))  # type: ignore[misc]
+        if not found:
+            return
+        yield from found
+        after = found[-1].attempt_id
+
+
+def _attempts(connection: sa.Connection, scope: str, *, after: str) -> list[Observed]:
+    attempts, charges, workflows = schema.attempts, schema.charges, schema.workflows
+    scope_pk = sa.select(schema.scopes.c.scope_pk).where(schema.scopes.c.scope == scope).scalar_subquery()
+    rows = connection.execute(
+        sa.select(attempts, workflows.c.workflow_id)
+        .join(workflows, workflows.c.workflow_pk == attempts.c.workflow_pk)
+        .where(attempts.c.scope_pk == scope_pk, attempts.c.attempt_id > after)
+        .order_by(attempts.c.attempt_id)
+        .limit(_READ)
+    ).all()
+    found = {row.attempt_id: Observed(row.attempt_id, store.attempt_of(row), {}) for row in rows}
+    if found:
+        is_of = charges.c.attempt_id.between(rows[0].attempt_id, rows[-1].attempt_id)
+        for row in connection.execute(sa.select(charges).where(charges.c.scope_pk == scope_pk, is_of)):
+            if row.attempt_id in found:
+                found[row.attempt_id].charges[row.charge_source, row.charge_id] = store.charge_of(row)
+    return list(found.values())
