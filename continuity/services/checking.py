@@ -1,7 +1,8 @@
 """Proves that what is stored agrees with itself: histories, states, counters.
 
 For every workflow: its chain of events is whole and ends where the head says; replaying the events gives
-the stored state; its counted bytes are the bytes that are stored. For every coordinator: its counters are
+the stored state; its counted bytes are the bytes that are stored; all of it opens and is found by the right
+indexes. For every coordinator: its counters are
 what its workflows hold. Reads in small steps while the server runs; changes nothing.
 """
 
@@ -11,11 +12,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from continuity import limits
 from continuity.decisions import records
 from continuity.decisions.events import WorkflowDeleting, WorkflowEnabled, WorkflowPaused, evolve, evolve_workflow
 from continuity.decisions.model import Attempt, Operation, Standing, Workflow
 from continuity.errors import VaultError
-from continuity.services import chains
+from continuity.jsontext import canonical_bytes
+from continuity.services import chains, documents
 from continuity.services.ledger import event_place, open_json, vault_facts
 from continuity.store import counting, listing
 from continuity.store import workflows as statements
@@ -92,6 +95,12 @@ class Checker:
             problems = _replay_problems(connection, opened, stored)
             if counting.stored_bytes(connection, opened.workflow_pk) != row.retained_bytes:
                 problems.append("retained_bytes differs from the bytes that are stored")
+            if sum(map(_reserved_bytes, stored)) != row.reserved_bytes:
+                problems.append("reserved_bytes differs from what its attempts keep free")
+            # Whatever no decision reads is opened too: definitions and every receipt.
+            view = documents.view(connection, opened, stored, now_us=row.created_at)
+            if counting.indexes(connection, opened.workflow_pk) != self._indexes(opened, stored, view["definitions"]):
+                problems.append("its indexes are not those of its content")
             return problems
 
         try:
@@ -99,6 +108,17 @@ class Checker:
         except VaultError as error:
             problems = [error.message]
         return [Finding(workflow_id, problem) for problem in problems]
+
+    def _indexes(
+        self, opened: Opened, operations: Sequence[Operation], definitions: Sequence[Any]
+    ) -> tuple[bytes, bytes, list[bytes]]:
+        """Return the blind indexes that follow from a workflow's content, in the form of `counting.indexes`."""
+        index = self.ledger.vault.index
+        return (
+            index("workflow_key", opened.origin.owner_pk, opened.origin.workflow_key),
+            index("definition", canonical_bytes(definitions)),
+            [self.ledger.name_index(operation.name) for operation in operations],
+        )
 
     def _check_owners(self) -> list[Finding]:
         return [
@@ -162,6 +182,13 @@ def replay(workflow_id: str, values: Sequence[dict[str, Any]]) -> tuple[Workflow
             workflow, changed = evolve(workflow, operations[event.ordinal], event, seq=seq)
             operations[event.ordinal] = changed
     return workflow, operations
+
+
+def _reserved_bytes(operation: Operation) -> int:
+    """Return what is kept free for the receipts of attempts that have delivered none."""
+    delivered = {late.attempt_id for late in operation.late if late.is_proved and not late.is_extra}
+    waiting = [a for a in operation.attempts if not a.has_ended and a.attempt_id not in delivered]
+    return len(waiting) * limits.ATTEMPT_RESERVATION_BYTES
 
 
 def _without_renewals(operation: Operation) -> Operation:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from continuity.decisions.phases import standpoint
-from continuity.errors import SealedError
+from continuity.errors import DecryptionError, IntegrityError, SealedError
 from continuity.services.ledger import phase_columns, vault_facts
 from continuity.store import listing
 from continuity.store import workflows as statements
@@ -18,7 +18,8 @@ from continuity.store import workflows as statements
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from continuity.services.ledger import Ledger
+    from continuity.decisions.model import Operation, VaultFacts
+    from continuity.services.ledger import Ledger, Opened
     from continuity.store.store import Store
 
 BATCH: Final = 50
@@ -48,7 +49,8 @@ class Sweeper:
             return 0
 
         def move(connection: Connection) -> int:
-            return sum(self._move(connection, workflow_id) for workflow_id in due)
+            # In one order, so that two processes do not wait for each other.
+            return sum(self._move(connection, workflow_id) for workflow_id in sorted(due))
 
         try:
             return self.store.write(move)
@@ -63,15 +65,28 @@ class Sweeper:
         row = connection.execute(statements.LOCKED_HEAD, {"workflow_id": workflow_id}).one_or_none()
         if row is None or row.deleted_at is not None or row.phase_due_at is None:
             return 0
-        opened = self.ledger.unseal(row, vault_facts(row))
-        ordinal = opened.workflow.done_prefix
-        is_done = ordinal == len(opened.workflow.standings)
-        found = None if is_done else self.ledger.operation_at(connection, opened, ordinal)
+        facts = vault_facts(row)
+        try:
+            opened, following = self._open(connection, row, facts)
+        except (DecryptionError, IntegrityError):
+            # What does not open must not stay due for ever and keep the others waiting: it moves as its row says.
+            moved = {"phase": row.phase_after_due, "phase_due_at": None, "phase_after_due": None}
+            statements.update_phase(connection, row.workflow_pk, moved)
+            return 1
         database_us = connection.execute(statements.VAULT).one().now_us
         now_us = self.ledger.read_clock(database_us).now_us
         if now_us < row.phase_due_at:
             return 0
-        following = None if found is None else found.operation
         view = standpoint(opened.workflow, following, opened.vault, now_us=now_us)
         statements.update_phase(connection, opened.workflow_pk, phase_columns(view))
         return 1
+
+    def _open(
+        self, connection: Connection, row: statements.AnyRow, facts: VaultFacts
+    ) -> tuple[Opened, Operation | None]:
+        """Open a workflow and its first operation that is not completed."""
+        opened = self.ledger.unseal(row, facts)
+        ordinal = opened.workflow.done_prefix
+        if ordinal == len(opened.workflow.standings):
+            return opened, None
+        return opened, self.ledger.operation_at(connection, opened, ordinal).operation

@@ -32,6 +32,14 @@ def stored_bytes(connection: Connection, workflow_pk: int) -> int:
     return sum(connection.execute(sa.select(*sums)).one())
 
 
+def indexes(connection: Connection, workflow_pk: int) -> tuple[bytes, bytes, list[bytes]]:
+    """Return a workflow's blind indexes: of its key, its definition, and the names of its operations in order."""
+    head = sa.select(workflows.c.key_ix, workflows.c.definition_ix).where(workflows.c.workflow_pk == workflow_pk)
+    names = sa.select(operations.c.name_ix).where(operations.c.workflow_pk == workflow_pk)
+    key_ix, definition_ix = connection.execute(head).one()
+    return key_ix, definition_ix, list(connection.execute(names.order_by(operations.c.ordinal)).scalars())
+
+
 def owners_off(connection: Connection) -> Sequence[Row[int]]:
     """Return ``owner_pk`` of every coordinator whose counters differ from its workflows' rows."""
     held = (
@@ -39,9 +47,7 @@ def owners_off(connection: Connection) -> Sequence[Row[int]]:
             workflows.c.owner_pk,
             sa.func.sum(workflows.c.retained_bytes).label("retained"),
             sa.func.sum(workflows.c.reserved_bytes).label("reserved"),
-            sa.func.sum(
-                sa.case((workflows.c.phase.in_(["done", "ended", "deleted"]), 0), else_=1)
-            ).label("unfinished"),
+            sa.func.sum(sa.case((workflows.c.phase.in_(["done", "ended", "deleted"]), 0), else_=1)).label("unfinished"),
         )
         .group_by(workflows.c.owner_pk)
         .subquery()
