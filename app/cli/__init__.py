@@ -23,6 +23,7 @@ NOUNS: Final[dict[str, str]] = {
     "status": "Show where the instance stands and what needs a person.",
     "continuity": "Credentials, and the work that they are for.",
     "users": "Make and change accounts, on the host.",
+    "observations": "What was attempted and what it cost: import, export, recount.",
     "db": "Bring the database to this version's form, or check it.",
     "openapi": "Print the HTTP contract.",
     "demo": "Publish a document, lose the worker, resume: one publication.",
