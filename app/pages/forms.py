@@ -87,8 +87,8 @@ def effect_problems(given: Mapping[str, str]) -> dict[str, str]:
         found["effect_id"] = f"At most {limits.EFFECT_ID_CHARS:,} characters; these are {len(effect_id):,}."
     try:
         result = json_value(given[_RESULT])
-    except MalformedError as error:
-        found[_RESULT] = f"Not JSON as AtMem keeps it. {error.message} Text stands in double quotes."
+    except MalformedError:
+        found[_RESULT] = "This is not one JSON value as AtMem keeps it. Text stands in double quotes."
     else:
         if not found and len(canonical_bytes({"effect_id": effect_id, "result": result})) > limits.RECEIPT_BYTES:
             found[_RESULT] = f"At most {limits.RECEIPT_BYTES // 1024} KiB."

@@ -101,7 +101,7 @@ class OperationView:
     @property
     def is_interesting(self) -> bool:
         """Whether it is worth more than a line in a long list."""
-        return self.is_following or bool(self.attempts) or self.late is not None
+        return self.is_following or self.late is not None or self.status == Status.UNCERTAIN
 
 
 @dataclass(frozen=True, slots=True)
