@@ -87,7 +87,7 @@ class Checker:
     def _check_one(self, workflow_id: str) -> list[Finding]:
         def work(connection: Connection) -> list[str]:
             row = connection.execute(statements.HEAD_BY_ID, {"workflow_id": workflow_id}).one_or_none()
-            if row is None or row.deleting_at is not None:
+            if row is None or row.deleting_at is not None or row.deleted_at is not None:
                 return []
             facts = vault_facts(row)
             opened = self.ledger.unseal(row, facts)

@@ -27,6 +27,7 @@ from continuity.services.callers import Caller
 from continuity.services.identifiers import new_id
 from continuity.services.ledger import Opened, is_visible, seal_json, vault_facts
 from continuity.services.partitions import ensure_partition
+from continuity.services.workflows import words_of
 from continuity.store import deletion, listing
 from continuity.store import workflows as statements
 from continuity.vault.place import Place
@@ -125,6 +126,7 @@ class Deletions:
         event = controls.decide_delete(opened.workflow, actor=caller.actor, at_us=at_us)
         self.ledger.record_control(connection, opened, event)
         self._write_tombstone(connection, opened)
+        self._forget_words(connection, opened)
         # Who it was must be known even if somebody else has to finish it.
         entry = AuditEntry(
             action="workflow.deletion_begun", actor=caller.actor, object_id=workflow_id, result="done",
@@ -132,6 +134,18 @@ class Deletions:
         )  # fmt: skip
         self.audit.append(connection, entry, now_us=at_us)
         return True
+
+    def _forget_words(self, connection: Connection, opened: Opened) -> None:
+        """Take a workflow out of the search, while it still opens and says what its words are."""
+        names = [operation.name for operation in self.ledger.operations(connection, opened)]
+        deletion.forget_words(
+            connection,
+            workspace_pk=opened.origin.workspace_pk,
+            workflow_pk=opened.workflow_pk,
+            term_indexes=[
+                self.ledger.vault.index("term", word) for word in words_of(opened.origin.workflow_key, names)
+            ],
+        )
 
     def _finish_interrupted(self, workflow_id: str) -> int:
         try:

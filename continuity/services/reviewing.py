@@ -115,7 +115,8 @@ class Reviewing:
 
         def work(connection: Connection) -> Pulse:
             row = connection.execute(statements.HEAD_BY_ID, {"workflow_id": workflow_id}).one_or_none()
-            if row is None or row.deleting_at is not None or not is_visible(row, caller):
+            is_gone = row is not None and (row.deleting_at is not None or row.deleted_at is not None)
+            if row is None or is_gone or not is_visible(row, caller):
                 raise no_such_workflow()
             vault_facts(row)
             return _pulse(row, self.ledger.read_clock(row.now_us).now_us)

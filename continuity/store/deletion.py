@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 import sqlalchemy as sa
@@ -22,7 +23,8 @@ from continuity.store.schema import (
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Row
 
-_CONTENT: Final = (operations, definitions, receipts, events, terms)
+_CONTENT: Final = (operations, definitions, receipts, events)
+"""All but the words, which are found only by what they are: `forget_words`."""
 SHRED_HEAD: Final = sa.select(vault.c.shred_length, vault.c.shred_head).where(vault.c.id == 1)
 
 
@@ -48,6 +50,12 @@ def destroy(connection: Connection, *, workflow_pk: int, workflow_id: str) -> di
     }
 
 
+def forget_words(connection: Connection, *, workspace_pk: int, workflow_pk: int, term_indexes: Sequence[bytes]) -> None:
+    """Let a workflow no longer be found by its words."""
+    place = (terms.c.workspace_pk == workspace_pk, terms.c.workflow_pk == workflow_pk)
+    connection.execute(sa.delete(terms).where(*place, terms.c.term_ix.in_(term_indexes)))
+
+
 def keep_tombstone(connection: Connection, workflow_pk: int, sealed_tombstone: bytes) -> None:
     """Write the tombstone of a workflow whose deletion begins."""
     connection.execute(
@@ -56,9 +64,9 @@ def keep_tombstone(connection: Connection, workflow_pk: int, sealed_tombstone: b
 
 
 def entomb(connection: Connection, workflow_pk: int, *, at_us: int) -> None:
-    """Turn a workflow's row into its tombstone."""
+    """Turn a workflow's row into its tombstone, which the index of unfinished deletions no longer holds."""
     values = {
-        "deleted_at": at_us, "changed_at": at_us, "phase": "deleted", "phase_due_at": None,
+        "deleting_at": None, "deleted_at": at_us, "changed_at": at_us, "phase": "deleted", "phase_due_at": None,
         "phase_after_due": None, "sealed_head": None, "retained_bytes": 0, "reserved_bytes": 0,
     }  # fmt: skip
     connection.execute(sa.update(workflows).where(workflows.c.workflow_pk == workflow_pk).values(values))

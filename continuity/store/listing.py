@@ -40,7 +40,9 @@ def page(
         before: Only rows with a smaller ``workflow_pk``.
         count: At most so many.
     """
-    statement = HEAD.where(workflows.c.deleting_at.is_(None)).add_columns(workspaces.c.name.label("workspace"))
+    statement = HEAD.where(workflows.c.deleting_at.is_(None), workflows.c.deleted_at.is_(None)).add_columns(
+        workspaces.c.name.label("workspace")
+    )
     statement = statement.join(workspaces, workspaces.c.workspace_pk == workflows.c.workspace_pk)
     if workspaces_seen is not None:
         statement = statement.where(workflows.c.workspace_pk.in_(sorted(workspaces_seen)))
@@ -92,8 +94,8 @@ def deleting(connection: Connection, *, count: int) -> Sequence[str]:
     """Return ids of workflows whose deletion has begun and not ended."""
     statement = (
         sa.select(workflows.c.workflow_id)
-        .where(workflows.c.deleting_at.is_not(None), workflows.c.deleted_at.is_(None))
-        .order_by(workflows.c.workflow_pk)
+        .where(workflows.c.deleting_at.is_not(None))
+        .order_by(workflows.c.deleting_at)
         .limit(count)
     )
     return connection.execute(statement).scalars().all()
