@@ -34,6 +34,8 @@ _SCOPE_DEFAULT: Final = "local"
 _SCOPE: Final = re.compile(r"[A-Za-z0-9_-]{1,128}")
 _PRODUCER_TOKEN: Final = re.compile(r"[\x21-\x7e]{32,4096}")
 _HISTORY_BYTES_MAX: Final = 2**40
+_KEYS: Final = re.compile(r"(?:(?:[0-9]+:)?[A-Za-z0-9+/]{43}=(?:,|\Z))+")
+"""The form of a master key in a variable; what it holds is read by the vault alone."""
 
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -121,6 +123,8 @@ def load_settings(environ: Mapping[str, str], *, instance: Path | None = None) -
     shred_list = _path(environ, "ATMEM_SHRED_LIST")
     if has_key_variable and key_file is not None:
         raise SettingsError(f"ATMEM_VAULT_KEY_FILE: set this or {VAULT_KEY_VARIABLE}, not both.")
+    if has_key_variable and not _KEYS.fullmatch(environ[VAULT_KEY_VARIABLE].strip()):
+        raise SettingsError(f"{VAULT_KEY_VARIABLE}: must hold 32 bytes as base64 (44 characters), or id:base64,….")
     if has_key_variable and shred_list is None:
         raise SettingsError(f"ATMEM_SHRED_LIST: must name a file when {VAULT_KEY_VARIABLE} is set.")
     key_file = key_file or folder / "vault.key"

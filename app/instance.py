@@ -11,18 +11,27 @@ Rules:
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import secrets
 import stat
-from contextlib import suppress
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 from app.config import Settings, SettingsError
 from continuity.vault import files
 
+if sys.platform == "win32":  # pragma: no cover
+    import msvcrt
+else:
+    import fcntl
+
 SECRET_BYTES: Final = 48
+_LOCK: Final = "server.lock"
 _SECRET_BYTES_MIN: Final = 32
 _SECRET_BYTES_MAX: Final = 4_096
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
@@ -54,7 +63,10 @@ def guard(settings: Settings) -> None:
     """
     os.umask(_UMASK)
     if not settings.instance.is_dir():
-        raise SettingsError(f"ATMEM_INSTANCE: {settings.instance} is not there. Run `atmem init` first.")
+        raise SettingsError(
+            f"ATMEM_INSTANCE: {settings.instance} is not there. Run `atmem init` first, or set ATMEM_INSTANCE to the "
+            "folder of the instance."
+        )
     _check_private(settings.instance, wanted="0700")
     for path in sorted(settings.instance.glob("*.db*")):
         _check_private(path, wanted="0600")
@@ -72,6 +84,48 @@ def read_secret_key(settings: Settings) -> bytes:
     if not _SECRET_BYTES_MIN <= len(secret) <= _SECRET_BYTES_MAX or len(set(secret)) <= 2:  # noqa: PLR2004
         raise SettingsError(f"{settings.secret_key_file}: must hold at least {_SECRET_BYTES_MIN} random bytes.")
     return secret
+
+
+@contextmanager
+def held(settings: Settings) -> Iterator[None]:
+    """Keep a second server off an instance on SQLite. The lock ends with this process, however that ends.
+
+    Servers on one PostgreSQL share a database that is made for it, and nothing is locked.
+
+    Raises:
+        SettingsError: Another server holds the instance, or its folder takes no lock.
+    """
+    if settings.is_postgresql:
+        yield
+        return
+    path = settings.instance / _LOCK
+    flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+    try:
+        descriptor = os.open(path, flags, 0o600)
+    except OSError as error:
+        raise SettingsError(f"ATMEM_INSTANCE: {path} cannot be opened: {error.strerror}.") from error
+    try:
+        if not _has_locked(descriptor):
+            raise SettingsError(
+                f"ATMEM_INSTANCE: another server has {settings.instance} open. On SQLite an instance has one server: "
+                "stop that one first, or use PostgreSQL (ATMEM_DATABASE_URL)."
+            )
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _has_locked(descriptor: int) -> bool:
+    try:
+        if sys.platform == "win32":  # pragma: no cover
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        else:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in {errno.EWOULDBLOCK, errno.EACCES, errno.EDEADLK}:
+            return False
+        raise SettingsError(f"ATMEM_INSTANCE: its folder takes no lock: {error.strerror}.") from error
+    return True
 
 
 def leave_note(settings: Settings, name: str, note: dict[str, int | str]) -> None:
@@ -95,6 +149,25 @@ def read_note(settings: Settings, name: str) -> dict[str, int | str]:
     except (OSError, ValueError):
         return {}
     return note if isinstance(note, dict) else {}
+
+
+def notes(settings: Settings, prefix: str) -> list[dict[str, int | str]]:
+    """Return the notes whose names begin with `prefix`, the youngest first; those of killed writers among them."""
+    found = sorted(settings.instance.glob(f"{prefix}*.json"), key=_age)
+    return [note for path in found if (note := read_note(settings, path.stem))]
+
+
+def _age(path: Path) -> float:
+    try:
+        return -path.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def drop_notes(settings: Settings, prefix: str) -> None:
+    """Remove all notes of a kind: for whoever knows that their writers are gone."""
+    for path in settings.instance.glob(f"{prefix}*.json"):
+        drop_note(settings, path.stem)
 
 
 def drop_note(settings: Settings, name: str) -> None:

@@ -8,18 +8,20 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from app import instance, wiring
-from app.config import Settings
+from app.config import DEFAULT_HOST, DEFAULT_PORT, Settings
 from continuity.decisions.phases import Phase
-from continuity.errors import ContinuityError, UnavailableError
+from continuity.errors import ContinuityError, UnavailableError, VaultError
 from continuity.store import listing
 from continuity.store.engine import describe
 from continuity.vault import KeyProvider
 
 SERVER_NOTE: Final = "server"
-"""Note of the serving process: ``url``, ``process``, ``started_us``."""
+"""How the name of a serving process's note begins; the process follows: ``url``, ``process``."""
 CLOCK_NOTE: Final = "clock"
 """Note of a forward step of the clock that a serving process saw: ``stepped_us``."""
 _PROBE_S: Final = 2.0
+_NOTES_MOST: Final = 8
+DEFAULT_URL: Final = f"http://{DEFAULT_HOST}:{DEFAULT_PORT}"
 _OK: Final = 200
 
 
@@ -59,11 +61,12 @@ def look(settings: Settings, *, keys: KeyProvider | None = None) -> Overview:
     finally:
         store.engine.dispose()
     provider = keys or wiring.key_provider(settings)
-    url = str(instance.read_note(settings, SERVER_NOTE).get("url") or settings.url)
+    fault = _fault(settings, provider)
+    url, is_running = _server(settings)
     stepped_us = instance.read_note(settings, CLOCK_NOTE).get("stepped_us")
     return Overview(
         url=url,
-        is_running=_answers(url),
+        is_running=is_running,
         instance=str(settings.instance),
         database={name: str(value) for name, value in asdict(facts).items()},
         vault={
@@ -74,21 +77,34 @@ def look(settings: Settings, *, keys: KeyProvider | None = None) -> Overview:
             "key_source": provider.kind,
             "key_id": row.key_id,
             "recovery_open": bool(row.recovery_open),
+            "opens": fault is None or not isinstance(fault, VaultError),
         },
         needs_a_person={phase.value: counts[phase.value] for phase in (Phase.REVIEW, Phase.DECISION)},
         workflows=counts,
         clock_stepped_us=stepped_us if isinstance(stepped_us, int) else None,
-        problems=_problems(settings, provider),
+        problems=[] if fault is None else [fault.message],
     )
 
 
-def _problems(settings: Settings, provider: KeyProvider) -> list[str]:
-    """Try what a start would try, and say what is wrong instead of stopping at it."""
+def _fault(settings: Settings, provider: KeyProvider) -> ContinuityError | None:
+    """Try what a start would try, and return what is wrong instead of stopping at it."""
     try:
         with wiring.built(settings, keys=provider):
-            return []
+            return None
     except ContinuityError as error:
-        return [error.message]
+        return error
+
+
+def _server(settings: Settings) -> tuple[str, bool]:
+    """Return the address of a server of this instance that answers, else the one that it would have."""
+    urls = [str(note["url"]) for note in instance.notes(settings, SERVER_NOTE) if "url" in note][:_NOTES_MOST]
+    if settings.url != DEFAULT_URL:
+        # Somebody has said where it is to be reached; what answers at the default address may be another instance's.
+        urls.append(settings.url)
+    for url in urls:
+        if _answers(url):
+            return url, True
+    return settings.url, False
 
 
 def _answers(url: str) -> bool:

@@ -325,7 +325,7 @@ def check_schema(store: Store) -> None:
     except migrating.SchemaError as error:
         raise UnavailableError(str(error)) from error
     except sa.exc.DBAPIError as error:
-        raise UnavailableError(f"The database cannot be opened: {type(error.orig).__name__}.") from error
+        raise _cannot_open(store, error) from error
 
 
 def upgrade_schema(store: Store) -> list[str]:
@@ -337,7 +337,14 @@ def upgrade_schema(store: Store) -> list[str]:
     except OSError as error:
         raise UnavailableError(f"The database cannot be made: {error.strerror}.") from error
     except sa.exc.DBAPIError as error:
-        raise UnavailableError(f"The database cannot be opened: {type(error.orig).__name__}.") from error
+        raise _cannot_open(store, error) from error
+
+
+def _cannot_open(store: Store, error: sa.exc.DBAPIError) -> UnavailableError:
+    """Say which database and why, for whoever starts the program; a driver repeats no password."""
+    where = store.engine.url.render_as_string(hide_password=True)
+    why = str(error.orig).strip().partition("\n")[0].rstrip(".")
+    return UnavailableError(f"The database {where} cannot be opened: {why or type(error.orig).__name__}.")
 
 
 def initialise(settings: Settings, *, overrides: Overrides | None = None) -> Temporary | None:

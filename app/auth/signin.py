@@ -43,6 +43,9 @@ class Visit:
     request_id: str
 
 
+_LOCAL_VISIT = Visit(address="127.0.0.1", request_id="")
+
+
 @dataclass(frozen=True, slots=True)
 class Welcome:
     """What somebody who has just given the right password is told."""
@@ -114,16 +117,17 @@ class SignIn:
 
         return self._store.write(work)
 
+    def check_locally(self, username: str, password: str) -> None:
+        """Refuse a wrong password at the host's command line before another one is asked for. It is an attempt."""
+        password_rules.check_text(password)
+        self._verified_locally(username, password, visit=_LOCAL_VISIT)
+
     def change_password_locally(self, username: str, *, current: str, new: str) -> None:
         """Do the same at the host's command line: no session begins, all end."""
         password_rules.check_text(current)
         password_rules.check_new(new, username=username)
-        visit = Visit(address="127.0.0.1", request_id="")
-        self._limit.count(username, address=visit.address)
-        row = self._row(users.c.username == username)
-        if not self._is_right(row, current):
-            self._refuse(row, action="user.change_password", visit=visit)
-            raise UnauthenticatedError(WRONG)
+        visit = _LOCAL_VISIT
+        row = self._verified_locally(username, current, visit=visit)
         if new == current:
             raise MalformedError("The new password must differ from the current one.")
         password_hash = self._passwords.hash(new)
@@ -187,6 +191,14 @@ class SignIn:
         if not self._is_right(row, password):
             self._refuse(row, action=action, visit=visit)
             raise UnauthenticatedError(_WRONG_CURRENT)
+        return row
+
+    def _verified_locally(self, username: str, password: str, *, visit: Visit) -> Any:
+        self._limit.count(username, address=visit.address)
+        row = self._row(users.c.username == username)
+        if not self._is_right(row, password):
+            self._refuse(row, action="user.change_password", visit=visit)
+            raise UnauthenticatedError(WRONG)
         return row
 
     def _check_unchanged(self, connection: Connection, row: Any, *, message: str) -> None:

@@ -6,6 +6,7 @@ Rules:
 * Exit status 0: done. 1: refused or failed, with one clear line. 2: stopped safely, or wrong usage.
 * One module a noun, imported only when its command is used; heavy imports stand inside the commands.
 * A password, passphrase or token is never an argument: it is prompted for or read from a file.
+* An error with ``--json`` is a JSON object on standard error; wrong usage stays text, for whoever writes the script.
 """
 
 from __future__ import annotations
@@ -13,7 +14,13 @@ from __future__ import annotations
 import importlib
 from typing import Final
 
-import click
+try:
+    import click
+except ModuleNotFoundError:
+    # The SDK alone brings the console script along, and not what it needs.
+    raise SystemExit(
+        "Error: the commands need the server. Install it with: python -m pip install 'atmem-continuity[server]'"
+    ) from None
 
 from app.cli.terminal import Polite, version
 
@@ -50,7 +57,10 @@ class LazyGroup(Polite, click.Group):
 
 
 main = LazyGroup(
-    name="atmem", help="Governed operations for agents: what may have happened is never silently done twice."
+    name="atmem",
+    help="Governed operations for agents: what may have happened is never silently done twice.",
+    epilog="ATMEM_INSTANCE names the folder of the instance (./instance without it), ATMEM_URL the server that "
+    "commands call, ATMEM_EVIDENCE_TOKEN holds the credential that they use. README.md lists all variables.",
 )
 main.params.append(
     click.Option(

@@ -8,24 +8,29 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import IO, Any, Final
 from urllib.parse import urlencode
 
 import click
 
-from app.cli import workflow_text
+from app.cli import workflow_advice, workflow_text
 from app.cli.remote import PersonConnection, Server, as_anybody, as_person, connected, signed_in
 from app.cli.terminal import Group, json_option, print_facts, print_json
 from continuity import limits
 from continuity.decisions.phases import Phase
-from continuity.errors import MalformedError
+from continuity.errors import ContinuityError, MalformedError
 from continuity.jsontext import loads_strict
 from continuity.transport import VIEW_BYTES, Connection
 
 _ROOT: Final = "/v1/continuity"
 _WORKFLOW_ID: Final = re.compile(r"wf_[0-9a-f]{32}")
 _EXPIRY: Final = re.compile(r"([1-9][0-9]{0,8})([smhd])")
+_OPTION_OF: Final = {
+    "principal_id": "--principal", "workspace_id": "--workspace", "run_id": "WORKFLOW_ID",
+    "expires_in_seconds": "--expires in seconds", "observation_scope": "--scope", "role": "the role",
+}  # fmt: skip
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
@@ -43,6 +48,7 @@ def _checked_id(_ctx: click.Context, _parameter: click.Parameter, value: str | N
 _workflow_argument = click.argument("workflow_id", callback=_checked_id)
 _operation_option = click.option("--operation", "name", required=True, help="Name of the operation.")
 _reason_option = click.option("--reason", required=True, help="Why; kept with the work and in the audit log.")
+_full_option = click.option("--full", "is_full", is_flag=True, help="Do not cut long values.")
 _yes_option = click.option("--yes", "is_sure", is_flag=True, help="Do not ask.")
 
 
@@ -76,7 +82,7 @@ def credential(
         "workspace_id": workspace,
         "expires_in_seconds": _seconds(expires),
     }
-    with signed_in(server) as person:
+    with signed_in(server) as person, _named_as_options():
         issued = person.call("POST", "/v1/evidence/grants", {name: value for name, value in body.items() if value})
     if token_only:
         click.echo(issued["token"])
@@ -90,7 +96,15 @@ def credential(
             "Token": issued["token"],
         })  # fmt: skip
         variable = "ATFLOWS_CONTINUITY_TOKEN" if is_observer else "ATMEM_EVIDENCE_TOKEN"
-        click.echo(f"The token is shown this once. Put it where the worker reads {variable}.", err=True)
+        click.echo(f"The token is shown this once. {_HOLDERS[role]} {variable}.", err=True)
+
+
+_HOLDERS: Final = {
+    "evidence_collector": "It is a person's power, for whoever prepares and enables work, not for the agent:",
+    "continuity_host": "Put it where the worker reads",
+    "continuity_coordinator": "Put it where the agent reads",
+    "continuity_observer": "Put it where the producer reads",
+}
 
 
 def _role(workflow_id: str | None, *, is_coordinator: bool, is_observer: bool) -> str:
@@ -115,7 +129,7 @@ def _role(workflow_id: str | None, *, is_coordinator: bool, is_observer: bool) -
 def revoke(*, server: Server, principal_id: str, workspace: str | None, as_json: bool) -> None:
     """End the credentials of PRINCIPAL_ID, from the next request on."""
     body = {"principal_id": principal_id} | ({"workspace_id": workspace} if workspace else {})
-    with signed_in(server) as person:
+    with signed_in(server) as person, _named_as_options():
         done = person.call("POST", "/v1/evidence/revoke", body)
     if as_json:
         print_json(done)
@@ -140,7 +154,11 @@ def create(*, server: Server, stream: IO[bytes], as_json: bool) -> None:
     except MalformedError as error:
         raise click.ClickException(f"{stream.name}: {error.message}") from None
     with connected(server) as connection:
+        known = _ids_of_key(connection, definition.get("workflow_key"))
         view = connection.call("POST", _ROOT, definition, most_bytes=VIEW_BYTES)
+    if not as_json:
+        was_there = view["workflow_id"] in known
+        click.echo("It was there already; nothing was changed." if was_there else "Created.", err=True)
     _show(view, as_json=as_json)
 
 
@@ -161,6 +179,12 @@ def list_(*, server: Server, as_json: bool, **filters: Any) -> None:
     if as_json:
         print_json(page)
         return
+    if not page["workflows"]:
+        is_filtered = any(filters[name] for name in ("state", "workspace", "key", "q", "cursor"))
+        click.echo("No workflows match." if is_filtered else "No workflows.")
+        if not is_filtered:
+            click.echo("An agent makes them, or: atmem continuity create --file FILE", err=True)
+        return
     workflow_text.print_page(page["workflows"])
     if page["next_cursor"]:
         click.echo(f"There are more: --cursor {page['next_cursor']}", err=True)
@@ -168,13 +192,14 @@ def list_(*, server: Server, as_json: bool, **filters: Any) -> None:
 
 @command.command("show")
 @_workflow_argument
+@_full_option
 @as_anybody
 @json_option
-def show(*, server: Server, workflow_id: str, as_json: bool) -> None:
+def show(*, server: Server, workflow_id: str, is_full: bool, as_json: bool) -> None:
     """Show a workflow: what it wants to do, what was attempted, what was reported."""
     with connected(server) as connection:
         view = _view(connection, workflow_id)
-    _show(view, as_json=as_json)
+    _show(view, is_full=is_full, as_json=as_json)
 
 
 @command.command("enable")
@@ -210,7 +235,7 @@ def abandon(*, server: Server, workflow_id: str, name: str, reason: str, is_sure
         _ask(f"Stop {name} ({operation['status']}) for good?", is_sure=is_sure)
         body = {"name": name, "reason": reason, "revision": seen["revision"]}
         view = connection.call("POST", f"{_ROOT}/{workflow_id}/abandon", body, most_bytes=VIEW_BYTES)
-    _report(view, f"Stopped {name}.", as_json=as_json)
+    _report(view, f"Stopped {name} of {workflow_advice.named(view)}.", as_json=as_json)
 
 
 @command.command("confirm")
@@ -221,11 +246,12 @@ def abandon(*, server: Server, workflow_id: str, name: str, reason: str, is_sure
 @click.option("--result", help="With --happened: the result, as JSON.  [default: null]")
 @_reason_option
 @_yes_option
+@_full_option
 @as_person
 @json_option
 def confirm(
     *, server: Server, workflow_id: str, name: str, happened: bool | None, effect_id: str | None, result: str | None,
-    reason: str, is_sure: bool, as_json: bool,
+    reason: str, is_sure: bool, is_full: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Say as a person whether an effect happened, after looking at the destination.
 
@@ -237,14 +263,16 @@ def confirm(
     with signed_in(server) as person:
         seen = _view(person, workflow_id)
         operation = _operation(seen, name)
-        workflow_text.print_operation(operation)
+        if not as_json:
+            workflow_text.print_operation(operation, seen["history"], is_full=is_full)
         _ask(_consequence(name, effect_id), is_sure=is_sure)
         body = {
             "name": name, "happened": happened, "revision": seen["revision"],
             "late_receipts": operation["late_receipts"], "reason": reason, **receipt,
         }  # fmt: skip
         view = person.call("POST", f"{_ROOT}/{workflow_id}/confirm", body, most_bytes=VIEW_BYTES)
-    _report(view, f"Confirmed: {name} {'happened' if happened else 'did not happen'}.", as_json=as_json)
+    said = "happened" if happened else "did not happen"
+    _report(view, f"Confirmed: {name} {said}. {workflow_advice.named(view)} is {view['phase']} now.", as_json=as_json)
 
 
 @command.command("delete")
@@ -269,8 +297,33 @@ def _configure(server: Server, workflow_id: str, *, is_enabled: bool, as_json: b
         if isinstance(connection, PersonConnection):
             body["revision"] = _view(connection, workflow_id)["revision"]
         view = connection.call("POST", f"{_ROOT}/{workflow_id}/configure", body, most_bytes=VIEW_BYTES)
-    said = "Recovery is enabled" if is_enabled else "New attempts are paused"
-    _report(view, f"{said}: {view['workflow_key']}, {view['phase']}.", as_json=as_json)
+    _report(
+        view,
+        f"{workflow_advice.configured(view, is_enabled=is_enabled)} {workflow_advice.named(view)} is {view['phase']}.",
+        as_json=as_json,
+    )
+
+
+def _ids_of_key(connection: Connection, workflow_key: object) -> set[str]:
+    """Return the workflows that have this key before anything is created; none where it cannot be looked up."""
+    if not isinstance(workflow_key, str):
+        return set()
+    with suppress(ContinuityError):
+        page = connection.call("GET", f"{_ROOT}?{urlencode({'key': workflow_key})}", most_bytes=VIEW_BYTES)
+        return {summary["workflow_id"] for summary in page["workflows"]}
+    return set()
+
+
+@contextmanager
+def _named_as_options() -> Iterator[None]:
+    """Turn the names of request fields in a refusal into those of the options that fill them."""
+    try:
+        yield
+    except ContinuityError as error:
+        message = error.message
+        for field, option in _OPTION_OF.items():
+            message = re.sub(rf"\b{field}\b", option, message)
+        raise ContinuityError(message, code=error.code) from None
 
 
 def _view(connection: Connection, workflow_id: str) -> dict[str, Any]:
@@ -323,11 +376,11 @@ def _ask(question: str, *, is_sure: bool) -> None:
         click.confirm(question, abort=True, err=True)
 
 
-def _show(view: Mapping[str, Any], *, as_json: bool) -> None:
+def _show(view: Mapping[str, Any], *, as_json: bool, is_full: bool = False) -> None:
     if as_json:
         print_json(view)
     else:
-        workflow_text.print_view(view)
+        workflow_text.print_view(view, is_full=is_full)
 
 
 def _report(view: Mapping[str, Any], said: str, *, as_json: bool) -> None:

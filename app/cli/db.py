@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
-from app.cli.terminal import Group, json_option, print_json, settings
+from app.cli.terminal import InstanceGroup, json_option, print_json, settings
 
 
-@click.group(cls=Group)
+@click.group(cls=InstanceGroup)
 def command() -> None:
     """Bring the database to this version's form, or check it."""
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
-from app.cli.terminal import Command, json_option, print_json, settings
+from app.cli.terminal import InstanceCommand, json_option, print_json, settings
 
 
-@click.command(cls=Command)
+@click.command(cls=InstanceCommand)
 @json_option
 @click.pass_context
 def command(ctx: click.Context, *, as_json: bool) -> None:
@@ -32,7 +32,8 @@ def command(ctx: click.Context, *, as_json: bool) -> None:
     click.echo(f"Instance    {wanted.instance}")
     click.echo(f"Dashboard   {wanted.url}")
     if bootstrap is None:
-        click.echo("Everything was there already. `atmem users recover-administrator` makes a new password.")
+        click.echo("Everything was there already; nothing was changed. `atmem serve` starts the server.")
         return
     click.echo(f"Username    {bootstrap.username}")
     click.echo(f"Password    {bootstrap.password}   (temporary: shown once, valid for 24 hours)")
+    click.echo(f"Next        atmem serve, and in another shell: atmem users change-password {bootstrap.username}")

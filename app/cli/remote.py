@@ -17,13 +17,15 @@ from typing import Any, Final
 
 import click
 
+from app.cli.terminal import Failure
 from app.config import DEFAULT_HOST, DEFAULT_PORT
-from continuity.errors import ContinuityError, TransportError
+from continuity.errors import ContinuityError, NotReachedError, TransportError
 from continuity.transport import Connection, Transport
 
 ADMINISTRATOR: Final = "administrator"
 TOKEN_VARIABLE: Final = "ATMEM_EVIDENCE_TOKEN"  # noqa: S105 - the name of a variable
 _PASSWORD_BYTES: Final = 1_024
+_ALIVE: Final = "/healthz"
 _COOKIE: Final = re.compile(r"((?:__Host-)?atmem_session)=([A-Za-z0-9_-]{43})(?:;|\Z)")
 
 
@@ -73,8 +75,10 @@ def as_person(command: Callable[..., Any]) -> Callable[..., Any]:
     def run(*, url: str, username: str | None, password_file: Any, token_env: str | None = None, **options: Any) -> Any:
         try:
             return command(server=Server(url, username, password_file, token_env), **options)
-        except TransportError as error:
-            raise click.ClickException(f"No answer from {url}: {error.message}") from None
+        except NotReachedError as error:
+            raise Failure(
+                f"{error.message} {_IS_IT_THERE}", code=error.code, as_json=bool(options.get("as_json"))
+            ) from None
 
     for option in reversed(_OPTIONS):
         run = option(run)
@@ -86,10 +90,11 @@ def as_anybody(command: Callable[..., Any]) -> Callable[..., Any]:
     return _TOKEN_OPTION(as_person(command))
 
 
+_IS_IT_THERE: Final = "Is `atmem serve` running there? Else name the server's address with --url or ATMEM_URL."
 _OPTIONS: Final = (
     click.option(
         "--url", envvar="ATMEM_URL", default=f"http://{DEFAULT_HOST}:{DEFAULT_PORT}", show_default=True,
-        help="Address of the server.",
+        show_envvar=True, help="Address of the server.",
     ),
     click.option("--username", help=f"Who signs in.  [default: {ADMINISTRATOR}]"),
     click.option(
@@ -120,7 +125,7 @@ def signed_in(server: Server) -> Iterator[PersonConnection]:
     """Sign in for one command. Whoever has a temporary password is told how to replace it."""
     username = server.username or ADMINISTRATOR
     with PersonConnection(server.url) as connection:
-        account = connection.sign_in(username, _password(username, server.password_file))
+        account = connection.sign_in(username, _password(server, username, connection))
         try:
             if account.get("password_change_required"):
                 raise click.ClickException(
@@ -134,11 +139,14 @@ def signed_in(server: Server) -> Iterator[PersonConnection]:
                 connection.sign_out()
 
 
-def _password(username: str, stream: Any) -> str:
-    if stream is not None:
-        return _first_line(stream.read(_PASSWORD_BYTES))
+def _password(server: Server, username: str, connection: Connection) -> str:
+    if server.password_file is not None:
+        return _first_line(server.password_file.read(_PASSWORD_BYTES))
     if not sys.stdin.isatty():
-        raise click.UsageError("There is no terminal to ask at for the password: give --password-file.")
+        other = f", or put a credential into {server.token_variable}" if server.token_variable else ""
+        raise click.UsageError(f"There is no terminal to ask at for the password: give --password-file{other}.")
+    # Nobody types a password for a server that is not there.
+    connection.call("GET", _ALIVE)
     # To standard error, as standard output may be what a script captures.
     password: str = click.prompt(f"Password of {username}", hide_input=True, err=True)
     return password

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import os
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
-from app.cli.terminal import Command, json_option, print_json, settings
+from app.cli.terminal import InstanceCommand, json_option, print_json, settings
 from app.config import DEFAULT_HOST, DEFAULT_PORT, DEFAULT_THREADS, LOOPBACK_HOSTS, Settings
+
+if TYPE_CHECKING:
+    from app.wiring import KeyProvider, Overrides
 
 _PORT_MAX = 65_535
 _THREADS_MAX = 128
 _WORKERS_MAX = 64
 
 
-@click.command(cls=Command)
+@click.command(cls=InstanceCommand)
 @click.option("--host", default=DEFAULT_HOST, show_default=True, help="Address to listen at.")
 @click.option("--port", default=DEFAULT_PORT, show_default=True, type=click.IntRange(0, _PORT_MAX), help="0: any free.")
 @click.option(
@@ -29,31 +34,48 @@ _WORKERS_MAX = 64
 @click.pass_context
 def command(ctx: click.Context, *, host: str, port: int, workers: int, threads: int, as_json: bool) -> None:
     """Serve HTTP until SIGTERM or Ctrl-C, then finish within ten seconds what was begun."""
-    from app import application, instance, logs, overview, serving, wiring
+    from app import instance, wiring
 
     _forbid_core_dumps()
     wanted = dataclasses.replace(settings(), host=host, port=port, workers=workers, threads=threads)
     _check_workers(wanted)
     overrides = ctx.find_object(wiring.Overrides) or wiring.Overrides()
     keys = wiring.key_provider(wanted)
+    instance.guard(wanted)
+    with instance.held(wanted):
+        _serve(wanted, keys, overrides=overrides, as_json=as_json)
+
+
+def _serve(wanted: Settings, keys: KeyProvider, *, overrides: Overrides, as_json: bool) -> None:
+    from app import application, instance, logs, overview, serving, wiring
+
     # Refuse now, in words, whatever would stop each of the workers later.
     wiring.build(wanted, keys=keys, overrides=overrides).close()
     try:
-        listener = serving.listen(host, port)
+        listener = serving.listen(wanted.host, wanted.port)
     except OSError as error:
-        raise click.ClickException(f"Cannot listen at {host} port {port}: {error.strerror}.") from None
+        # What the library adds in brackets repeats the address.
+        why = (error.strerror or type(error).__name__).partition(" (")[0]
+        hint = " Choose another one with --port." if error.errno in {errno.EADDRINUSE, errno.EACCES} else ""
+        raise click.ClickException(f"Cannot listen at {wanted.host} port {wanted.port}: {why}.{hint}") from None
     address = serving.address_of(listener)
     logs.configure()
-    final = _with_address(wanted, host=host, address=address)
-    run = serving.serve_forked if workers > 1 else serving.serve_here
-    instance.leave_note(final, overview.SERVER_NOTE, {"url": final.url, "process": os.getpid()})
+    final = _with_address(wanted, host=wanted.host, address=address)
+    run = serving.serve_forked if wanted.workers > 1 else serving.serve_here
+    if not wanted.is_postgresql:
+        # The instance is ours alone: whoever left one here was killed.
+        instance.drop_notes(final, overview.SERVER_NOTE)
+    note = f"{overview.SERVER_NOTE}-{os.getpid()}"
+    instance.leave_note(final, note, {"url": final.url, "process": os.getpid()})
     try:
         run(
             lambda: application.served(final, keys=keys, overrides=overrides), listener, final,
             announce=lambda: _announce(address, as_json=as_json),
         )  # fmt: skip
     finally:
-        instance.drop_note(final, overview.SERVER_NOTE)
+        instance.drop_note(final, note)
+    if not as_json:
+        click.echo("Stopped.")
 
 
 def _forbid_core_dumps() -> None:
@@ -88,4 +110,4 @@ def _announce(address: str, *, as_json: bool) -> None:
     if as_json:
         print_json({"url": address, "process": os.getpid()})
     else:
-        click.echo(f"Serving at {address} (Ctrl-C stops).")
+        click.echo(f"Serving at {address} (Ctrl-C stops; what was begun may finish within ten seconds).")

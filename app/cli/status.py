@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from app.cli.terminal import Command, json_option, print_facts, print_json, print_table, settings, version
+from app.cli.terminal import InstanceCommand, json_option, print_facts, print_json, print_table, settings, version
 
 if TYPE_CHECKING:
     from app.overview import Overview
@@ -19,7 +19,7 @@ _PHASES = {
 }
 
 
-@click.command(cls=Command)
+@click.command(cls=InstanceCommand)
 @json_option
 def command(*, as_json: bool) -> None:
     """Show address, versions, database, vault and what needs a person. Exit status 1 if a start would fail."""
@@ -43,8 +43,8 @@ def _show(found: Overview) -> None:
         "Instance": found.instance,
         "Database": f"{database['kind']} {database['version']} ({database['driver']}), "
         f"journal {database['journal_mode']}, synchronous {database['synchronous']}",
-        "Vault": f"format {vault['format']}, capture {vault['capture_mode']}, {vault['state']}, "
-        f"key {vault['key_id']} from {vault['key_source']}",
+        "Vault": f"format {vault['format']}, capture {vault['capture_mode']}, "
+        f"{vault['state'] if vault['opens'] else 'cannot be opened'}, key {vault['key_id']} from {vault['key_source']}",
         "Workflows": ", ".join(f"{_count(n)} {phase}" for phase, n in found.workflows.items() if n) or "none",
     })  # fmt: skip
     if found.clock_stepped_us is not None:
@@ -53,6 +53,8 @@ def _show(found: Overview) -> None:
     click.echo()
     if waiting:
         print_table(("workflows", "state", "why"), waiting, title="Needs a person")
+        for _, phase, _ in waiting:
+            click.echo(f"They are listed by: atmem continuity list --state {phase}")
     else:
         click.echo("Nothing needs a person.")
     for problem in found.problems:

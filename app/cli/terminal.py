@@ -7,24 +7,68 @@ import os
 from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed_version
-from typing import Any
+from typing import IO, Any, Final
 
 import click
 
 from app.config import Settings, SettingsError, load_settings
-from continuity.errors import ContinuityError
+from continuity.errors import ContinuityError, ThrottledError
+
+INSTANCE: Final = "The instance is the folder that ATMEM_INSTANCE names, ./instance without it."
+_OURS: Final = frozenset({"app", "continuity", "migrations", "observations"})
+_FAILED: Final = "failed"
+_WIDEST: Final = 100_000
+"""Columns of a terminal that never breaks a line."""
+
+
+class Failure(click.ClickException):
+    """An expected error. With ``--json`` it is one JSON object on standard error, as in a reply of the server."""
+
+    def __init__(self, message: str, *, code: str = _FAILED, as_json: bool = False) -> None:
+        super().__init__(message)
+        self.code = code
+        self.as_json = as_json
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        if self.as_json:
+            click.echo(json.dumps({"error": {"code": self.code, "message": self.message}}), err=True)
+        else:
+            super().show(file)
 
 
 class Polite:
     """Mixed into click's classes: an expected error ends the command with its one line and status 1."""
 
     def invoke(self, ctx: click.Context) -> Any:
+        as_json = bool(ctx.params.get("as_json"))
         try:
             return super().invoke(ctx)  # type: ignore[misc]
         except ContinuityError as error:
-            raise click.ClickException(error.message) from None
+            raise Failure(_with_wait(error), code=error.code, as_json=as_json) from None
         except SettingsError as error:
-            raise click.ClickException(str(error)) from None
+            raise Failure(str(error), code="settings", as_json=as_json) from None
+        except ModuleNotFoundError as error:
+            raise Failure(_missing(error), code="not_installed", as_json=as_json) from None
+        except click.ClickException as error:
+            if not as_json or isinstance(error, click.UsageError | Failure):
+                raise
+            raise Failure(error.message, as_json=True) from None
+
+
+def _with_wait(error: ContinuityError) -> str:
+    """Return what the error says; of too many tries, also when the next one may be."""
+    if not isinstance(error, ThrottledError):
+        return error.message
+    return f"{error.message.removesuffix(' Try again later.')} Try again in {error.retry_after_s} s."
+
+
+def _missing(error: ModuleNotFoundError) -> str:
+    """Say what to install; a module of ours that is not there is no such matter."""
+    library = (error.name or "").partition(".")[0]
+    if library in _OURS:
+        raise error
+    extra = "postgres" if library.startswith("psycopg") else "server"
+    return f"{library} is not installed. Install it with: python -m pip install 'atmem-continuity[{extra}]'"
 
 
 class Command(Polite, click.Command):
@@ -35,6 +79,20 @@ class Group(Polite, click.Group):
     """A noun with verbs that are `Command`."""
 
     command_class = Command
+
+
+class InstanceCommand(Command):
+    """A command that works on an instance of this host, and says in its help which one that is."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        options.setdefault("epilog", INSTANCE)
+        super().__init__(*arguments, **options)
+
+
+class InstanceGroup(Group):
+    """A noun with verbs that are `InstanceCommand`."""
+
+    command_class = InstanceCommand
 
 
 def version() -> str:
@@ -61,17 +119,17 @@ def print_json(value: Any) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, title: str | None = None) -> None:
-    """Print rows for a person."""
+    """Print rows for a person. A line is as long as it must be: nothing is folded, so that ids can be copied."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     table = Table(title=title, title_justify="left", show_edge=False)
     for column in columns:
-        table.add_column(column, overflow="fold")
+        table.add_column(column, no_wrap=True)
     for row in rows:
         table.add_row(*(Text(plain(cell)) for cell in row))
-    Console(soft_wrap=False).print(table)
+    Console(width=_WIDEST).print(table)
 
 
 def print_facts(facts: dict[str, object]) -> None:

@@ -9,18 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from app.cli.terminal import Group, json_option, print_facts, print_json, print_table, settings
+from app.cli.terminal import InstanceGroup, json_option, print_facts, print_json, print_table, settings
+from continuity.errors import MalformedError
 
 if TYPE_CHECKING:
     from app.auth.accounts import AccountView, Temporary
+    from app.auth.signin import SignIn
     from app.wiring import Wiring
 
+_ADMINISTRATOR = "administrator"
 ROLES = ("operator", "investigator", "administrator")
 _PASSWORD_BYTES = 4_096
 """A password has at most 128 characters; two of them with room for any encoding."""
 
 
-@click.group(cls=Group)
+@click.group(cls=InstanceGroup)
 def command() -> None:
     """Make and change accounts, on the host that has the instance."""
 
@@ -123,25 +126,58 @@ def reset_password(ctx: click.Context, *, username: str, as_json: bool) -> None:
 @json_option
 @click.pass_context
 def change_password(ctx: click.Context, *, username: str, password_file: Any, as_json: bool) -> None:
-    """Replace a password that is known, a temporary one too."""
-    current, new = _prompted() if password_file is None else _from_file(password_file)
+    """Replace a password that is known, a temporary one too. All sessions of the person end.
+
+    A password has 12 to 128 characters of any kind; common and guessable ones are refused.
+    """
+    if password_file is None:
+        _check_terminal()
     with _wired(ctx) as wiring:
-        wiring.auth.sign_in.change_password_locally(username, current=current, new=new)
+        change = wiring.auth.sign_in
+        current, new = _prompted(change, username) if password_file is None else _from_file(password_file)
+        try:
+            change.change_password_locally(username, current=current, new=new)
+        except MalformedError as error:
+            raise MalformedError(f"{error.message} The current password still holds.") from None
+        if not as_json:
+            click.echo(f"The password of {username} is changed; all sessions have ended.", err=True)
         _show_account(wiring, username, as_json=as_json)
 
 
 @command.command("recover-administrator")
 @click.argument("username", default="administrator")
+@click.option("--create", "may_create", is_flag=True, help="Make the account when there is none of this name.")
+@click.option("--yes", "is_sure", is_flag=True, help="Do not ask before somebody else is made an administrator.")
 @json_option
 @click.pass_context
-def recover_administrator(ctx: click.Context, *, username: str, as_json: bool) -> None:
-    """Make USERNAME an enabled administrator with a temporary password, whatever it was before.
+def recover_administrator(ctx: click.Context, *, username: str, may_create: bool, is_sure: bool, as_json: bool) -> None:
+    """Give the administrator USERNAME a temporary password, enabled whatever it was before.
 
-    For whoever is locked out: it also forgets all counted sign-in attempts.
+    For whoever is locked out: it also forgets all counted sign-in attempts. Another account is made an
+    administrator after a question; a name that is unknown is refused without --create.
     """
     with _wired(ctx) as wiring:
+        accounts = wiring.auth.accounts.all()
+        before = next((account for account in accounts if account.username == username), None)
+        if before is None and accounts and not may_create:
+            names = ", ".join(account.username for account in accounts if account.role.value == _ADMINISTRATOR)
+            raise click.ClickException(
+                f"There is no account {username}. Administrators: {names}. To make a new one give --create. "
+                "Nothing was changed."
+            )
+        if before is not None and before.role.value != _ADMINISTRATOR and not is_sure:
+            click.confirm(f"Make {username} an administrator ({before.role.value} now)?", abort=True, err=True)
         made = wiring.auth.accounts.recover_administrator(username)
+    if not as_json:
+        click.echo(_recovered(username, before), err=True)
     _show_temporary(made, as_json=as_json)
+
+
+def _recovered(username: str, before: AccountView | None) -> str:
+    if before is None:
+        return f"{username} is a new account, an administrator."
+    was = before.role.value if before.is_enabled else f"{before.role.value}, disabled"
+    return f"{username} is an administrator (was: {was}), enabled. All its sessions have ended."
 
 
 @contextmanager
@@ -152,11 +188,17 @@ def _wired(ctx: click.Context) -> Iterator[Wiring]:
         yield built
 
 
-def _prompted() -> tuple[str, str]:
+def _check_terminal() -> None:
     if not sys.stdin.isatty():
         raise click.UsageError("There is no terminal to ask at: give --password-file.")
-    current = click.prompt("Current password", hide_input=True)
-    return current, click.prompt("New password", hide_input=True, confirmation_prompt=True)
+
+
+def _prompted(sign_in: SignIn, username: str) -> tuple[str, str]:
+    """Ask for both, the new one only once the current one is right. To standard error: there is nothing to capture."""
+    current = click.prompt("Current password", hide_input=True, err=True)
+    sign_in.check_locally(username, current)
+    click.echo("The new one: 12 to 128 characters of any kind; common and guessable ones are refused.", err=True)
+    return current, click.prompt("New password", hide_input=True, confirmation_prompt=True, err=True)
 
 
 def _from_file(stream: Any) -> tuple[str, str]:

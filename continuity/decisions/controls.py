@@ -161,8 +161,13 @@ def _require_settled(operation: Operation, at_us: int) -> None:
         raise ConflictError(
             f"The operation is {operation.status} and stays so. Nothing was changed.", code="operation_final"
         )
-    if operation.live_attempt(at_us) is not None:
-        raise ConflictError("An attempt holds a live lease. Nothing was changed.", code="lease_live")
+    live = operation.live_attempt(at_us)
+    if live is not None:
+        left_s = -((at_us - live.lease_until_us) // SECOND_US)
+        raise ConflictError(
+            f"An attempt holds a lease for another {left_s} s, longer if it is renewed. Nothing was changed.",
+            code="lease_live",
+        )
 
 
 def _require_headroom(workflow: Workflow) -> None:

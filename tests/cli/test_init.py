@@ -51,6 +51,8 @@ def test_init_for_a_person_says_where_to_go_and_that_the_password_is_shown_once(
     assert "http://127.0.0.1:8768" in result.stdout
     assert "administrator" in result.stdout
     assert "shown once" in result.stdout
+    assert "atmem serve" in result.stdout
+    assert "atmem users change-password administrator" in result.stdout
 
 
 def test_what_init_makes_is_private_whatever_the_umask_was(instance):
@@ -67,7 +69,10 @@ def test_init_again_keeps_everything_and_shows_no_password(instance):
     before = {name: (instance / name).read_bytes() for name in FILES - {"continuity.db"}}
 
     second = run("init", "--json")
+    told = run("init").stdout
 
+    assert "nothing was changed" in told
+    assert "password" not in told.lower()
     assert second.exit_code == 0
     assert json.loads(second.stdout)["bootstrap"] is None
     assert json.loads(first.stdout)["bootstrap"]["password"] not in second.output
@@ -175,7 +180,7 @@ def test_the_console_script_and_flask_have_the_same_commands(tmp_path):
             [sys.executable, "-m", *command, "--help"], cwd=ROOT, env=environment(tmp_path / "instance"),
             capture_output=True, text=True, check=True,
         )  # fmt: skip
-        lines = shown.stdout.partition("Commands:\n")[2].splitlines()
+        lines = shown.stdout.partition("Commands:\n")[2].partition("\n\n")[0].splitlines()
         return {line.split()[0] for line in lines if line.startswith("  ") and line[2] != " "}
 
     own = listed("app.cli")

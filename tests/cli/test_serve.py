@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import json
 import os
 import signal
 import socket
@@ -40,7 +41,7 @@ def test_everything_a_running_server_writes_is_private(running_server):
 
     folder = running_server.instance.folder
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()}
-    assert "server.json" in modes
+    assert {f"server-{running_server.process.pid}.json", "server.lock"} <= modes.keys()
     assert set(modes.values()) == {0o600}
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
@@ -60,7 +61,7 @@ def test_ctrl_c_stops_the_server_as_sigterm_does(running_server):
     running_server.process.send_signal(signal.SIGINT)
 
     assert running_server.process.wait(timeout=20) == 0
-    assert not (running_server.instance.folder / "server.json").exists()
+    assert list(running_server.instance.folder.glob("server-*.json")) == []
 
 
 def test_a_port_that_is_taken_is_one_clear_line(fresh_instance):
@@ -74,6 +75,67 @@ def test_a_port_that_is_taken_is_one_clear_line(fresh_instance):
     assert result.returncode == 1
     assert result.stderr.startswith(f"Error: Cannot listen at 127.0.0.1 port {port}: ")
     assert result.stderr.count("\n") == 1
+    assert result.stderr.count(port) == 1
+    assert "--port" in result.stderr
+
+
+def test_a_second_server_on_one_sqlite_instance_is_refused(running_server):
+    second = serve_once(running_server.instance.folder)
+
+    assert second.returncode == 1
+    assert "another server has" in second.stderr
+    assert second.stderr.count("\n") == 1
+    assert get(running_server, "/readyz")[0] == 200
+    assert running_server.terminate() == 0
+    again = start(running_server.instance)
+    stop(again)
+
+
+def test_a_lock_that_is_a_link_is_not_followed(fresh_instance, tmp_path):
+    (fresh_instance.folder / "server.lock").symlink_to(tmp_path / "elsewhere")
+
+    refused = serve_once(fresh_instance.folder)
+
+    assert refused.returncode == 1
+    assert "server.lock" in refused.stderr
+    assert not (tmp_path / "elsewhere").exists()
+
+
+@pytest.mark.postgresql
+def test_status_finds_the_server_that_is_left_of_two_on_one_postgresql(postgresql_server, tmp_path):
+    extra = {"ATMEM_DATABASE_URL": postgresql_server.url(postgresql_server.create())}
+    instance = initialised(tmp_path / "instance", extra)
+    first, second = start(instance, extra=extra), start(instance, extra=extra)
+    try:
+        assert second.terminate() == 0
+        shown = subprocess.run(
+            [sys.executable, "-m", "tests.entry", "status", "--json"], cwd=ROOT,
+            env=environment(instance.folder, extra), capture_output=True, text=True, check=True,
+        )  # fmt: skip
+    finally:
+        stop(first)
+        stop(second)
+
+    assert (json.loads(shown.stdout)["url"], json.loads(shown.stdout)["is_running"]) == (first.url, True)
+
+
+def test_a_server_that_is_stopped_says_so(fresh_instance):
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.entry", "serve", "--port", "0"], cwd=ROOT, text=True,
+        env=environment(fresh_instance.folder), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+    ) as process:  # fmt: skip
+        assert process.stdout.readline().startswith("Serving at http://127.0.0.1:")
+        process.send_signal(signal.SIGINT)
+        rest = process.stdout.read()
+
+    assert (process.returncode, rest) == (0, "Stopped.\n")
+
+
+def serve_once(folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "tests.entry", "serve", "--port", "0"], cwd=ROOT, env=environment(folder),
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("options", [["--port", "70000"], ["--threads", "0"], ["--workers", "2"], ["--nonsense"]])

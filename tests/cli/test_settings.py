@@ -8,6 +8,8 @@ import pytest
 
 from app.config import SettingsError, load_settings
 
+KEY = "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="
+
 
 def test_without_any_variable_the_instance_stands_in_the_current_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -37,10 +39,10 @@ def test_the_shred_list_lies_beside_the_key_wherever_that_is():
 
 
 def test_a_key_in_a_variable_is_named_and_not_kept():
-    settings = load_settings({"ATMEM_VAULT_KEY": "c2VjcmV0", "ATMEM_SHRED_LIST": "/keys/shred.list"})
+    settings = load_settings({"ATMEM_VAULT_KEY": KEY, "ATMEM_SHRED_LIST": "/keys/shred.list"})
 
     assert settings.vault_key_variable == "ATMEM_VAULT_KEY"
-    assert "c2VjcmV0" not in repr(settings)
+    assert KEY not in repr(settings)
 
 
 def test_the_database_password_is_not_shown():
@@ -49,7 +51,9 @@ def test_the_database_password_is_not_shown():
 
 WRONG = {
     "ATMEM_INSTANCE": ["a\nb", " a"],
-    "ATMEM_DATABASE_URL": ["mysql://x/y", "sqlite://", "sqlite:///:memory:", "sqlite:///here.db", "continuity.db", "postgresql:x"],
+    "ATMEM_DATABASE_URL": [
+        "mysql://x/y", "sqlite://", "sqlite:///:memory:", "sqlite:///here.db", "continuity.db", "postgresql:x",
+    ],
     "ATMEM_URL": [
         "127.0.0.1:8768", "ftp://x", "http://", "http://a@b", "http://a/b", "http://a?b", "http://a#b", "http://a:0x",
         "http://a:99999",
@@ -87,8 +91,11 @@ def test_a_refusal_does_not_repeat_the_value(name):
 @pytest.mark.parametrize(
     ("environ", "named"),
     [
-        ({"ATMEM_VAULT_KEY": "x", "ATMEM_VAULT_KEY_FILE": "/k", "ATMEM_SHRED_LIST": "/s"}, "ATMEM_VAULT_KEY_FILE"),
-        ({"ATMEM_VAULT_KEY": "x"}, "ATMEM_SHRED_LIST"),
+        ({"ATMEM_VAULT_KEY": KEY, "ATMEM_VAULT_KEY_FILE": "/k", "ATMEM_SHRED_LIST": "/s"}, "ATMEM_VAULT_KEY_FILE"),
+        ({"ATMEM_VAULT_KEY": KEY}, "ATMEM_SHRED_LIST"),
+        ({"ATMEM_VAULT_KEY": f"2:{KEY},1:{KEY}"}, "ATMEM_SHRED_LIST"),
+        # The first thing that is wrong, not what a sound key would need next.
+        ({"ATMEM_VAULT_KEY": "abc"}, "ATMEM_VAULT_KEY"),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(environ, named):

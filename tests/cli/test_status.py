@@ -63,6 +63,32 @@ def test_status_tells_what_would_stop_a_start(run, fresh_instance):
 
     assert result.exit_code == 1
     assert "vault.key" in json.loads(result.stdout)["problems"][0]
+    assert json.loads(result.stdout)["vault"]["opens"] is False
+    told = run("status").stdout
+    assert "cannot be opened, key 1 from file" in told
+    assert "open, key" not in told
+
+
+def test_a_database_that_cannot_be_opened_is_named_with_the_reason(run, monkeypatch, tmp_path):
+    monkeypatch.setenv("ATMEM_DATABASE_URL", f"sqlite:///{tmp_path}/nowhere/continuity.db")
+
+    result = run("status")
+
+    assert result.exit_code == 1
+    assert f"{tmp_path}/nowhere/continuity.db" in result.stderr
+    assert "OperationalError" not in result.stderr
+    assert "unable to open" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_password_in_the_address_of_a_database_is_not_repeated(run, monkeypatch):
+    monkeypatch.setenv("ATMEM_DATABASE_URL", "postgresql://atmem:hunter2@127.0.0.1:1/atmem")
+
+    result = run("status")
+
+    assert result.exit_code == 1
+    assert "127.0.0.1:1" in result.stderr
+    assert "hunter2" not in result.output
 
 
 @pytest.mark.parametrize("command", [("status",), ("serve",), ("db", "check"), ("db", "upgrade"), ("users", "list")])
@@ -73,6 +99,7 @@ def test_without_an_instance_commands_say_what_to_do(tmp_path, monkeypatch, comm
 
     assert result.exit_code == 1
     assert "atmem init" in result.stderr
+    assert "set ATMEM_INSTANCE" in result.stderr
     assert result.stderr.count("\n") == 1
     assert not (tmp_path / "nowhere").exists()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from click.testing import CliRunner
@@ -124,10 +125,80 @@ def test_an_administrator_is_recovered_on_the_host(users):
     users("create", "ada", "--role", "investigator")
     users("disable", "ada")
 
-    made = json.loads(users("recover-administrator", "ada", "--json").stdout)
+    made = json.loads(users("recover-administrator", "ada", "--yes", "--json").stdout)
 
     assert (listed(users)["ada"]["role"], listed(users)["ada"]["enabled"]) == ("administrator", True)
     users("change-password", "ada", "--password-file", "-", given=f"{made['password']}\n{NEW}\n")
+
+
+def test_a_name_that_nobody_has_is_not_made_an_administrator(users):
+    refused = users("recover-administrator", "nobody", exit_code=1)
+
+    assert "There is no account nobody. Administrators: administrator." in refused.stderr
+    assert "nobody" not in listed(users)
+    users("recover-administrator", "nobody", "--create")
+    assert listed(users)["nobody"]["role"] == "administrator"
+
+
+def test_making_somebody_else_an_administrator_asks_and_is_said(users):
+    users("create", "ada")
+
+    refused = users("recover-administrator", "ada", given="n\n", exit_code=1)
+    assert "Make ada an administrator (operator now)?" in refused.stderr
+    assert listed(users)["ada"]["role"] == "operator"
+    done = users("recover-administrator", "ada", given="y\n")
+    assert "ada is an administrator (was: operator)" in done.stderr
+    assert listed(users)["ada"]["role"] == "administrator"
+
+
+def test_a_changed_password_is_said(users):
+    temporary = json.loads(users("create", "ada", "--json").stdout)["password"]
+
+    done = users("change-password", "ada", "--password-file", "-", given=f"{temporary}\n{OLD}\n")
+
+    assert "The password of ada is changed" in done.stderr
+
+
+@pytest.mark.parametrize("new", ["short", "passwordpassword", "adaadaadaada"])
+def test_a_refused_new_password_says_that_the_current_one_still_holds(users, new):
+    temporary = json.loads(users("create", "ada", "--json").stdout)["password"]
+
+    refused = users("change-password", "ada", "--password-file", "-", given=f"{temporary}\n{new}\n", exit_code=1)
+
+    assert "The current password still holds." in refused.stderr
+    users("change-password", "ada", "--password-file", "-", given=f"{temporary}\n{OLD}\n")
+
+
+def test_a_wrong_current_password_is_refused_before_a_new_one_is_asked_for(users, monkeypatch):
+    """The terminal is click's seam: what it would ask is written down."""
+    asked = []
+    monkeypatch.setattr("app.cli.users._check_terminal", lambda: None)
+    monkeypatch.setattr("click.prompt", lambda text, **_: asked.append(text) or "not the password")
+
+    refused = users("change-password", "administrator", exit_code=1)
+
+    assert asked == ["Current password"]
+    assert refused.stderr == "Error: Username or password is wrong.\n"
+
+
+def test_too_many_attempts_say_when_to_try_again(users):
+    for _ in range(5):
+        users("change-password", "administrator", "--password-file", "-", given=f"{OLD}\n{NEW}\n", exit_code=1)
+
+    refused = users("change-password", "administrator", "--password-file", "-", given=f"{OLD}\n{NEW}\n", exit_code=1)
+
+    assert re.search(r"Try again in \d+ s\.", refused.stderr)
+
+
+def test_an_error_for_a_script_is_json_on_standard_error(users):
+    refused = users("disable", "nobody", "--json", exit_code=1)
+
+    assert json.loads(refused.stderr) == {"error": {"code": "not_found", "message": "No such account."}}
+    assert refused.stdout == ""
+
+
+def test_help_says_which_instance_is_meant(users):
+    assert "ATMEM_INSTANCE" in users("create", "--help").stdout
 
 
 def test_without_a_name_the_first_administrator_is_recovered(users):
