@@ -40,18 +40,41 @@ def page(
         before: Only rows with a smaller ``workflow_pk``.
         count: At most so many.
     """
-    statement = HEAD.where(workflows.c.deleting_at.is_(None), workflows.c.deleted_at.is_(None)).add_columns(
-        workspaces.c.name.label("workspace")
+    conditions = _conditions(phases, workflow_id, before)
+    places = [None] if workspaces_seen is None else sorted(workspaces_seen)
+    branches = [_newest(place, conditions, term_indexes, count).subquery() for place in places]
+    if not branches:
+        return []
+    # One branch a workspace, each ended by its own limit: together they would be sorted whole.
+    found = sa.union_all(*(sa.select(branch.c.workflow_pk) for branch in branches)).subquery()
+    statement = (
+        HEAD.add_columns(workspaces.c.name.label("workspace"))
+        .join(workspaces, workspaces.c.workspace_pk == workflows.c.workspace_pk)
+        .where(workflows.c.workflow_pk.in_(sa.select(found.c.workflow_pk)))
+        .order_by(workflows.c.workflow_pk.desc())
+        .limit(count)
     )
-    statement = statement.join(workspaces, workspaces.c.workspace_pk == workflows.c.workspace_pk)
-    if workspaces_seen is not None:
-        statement = statement.where(workflows.c.workspace_pk.in_(sorted(workspaces_seen)))
+    return connection.execute(statement).all()
+
+
+def _conditions(phases: Sequence[str], workflow_id: str | None, before: int | None) -> list[sa.ColumnElement[bool]]:
+    conditions: list[sa.ColumnElement[bool]] = [workflows.c.deleting_at.is_(None), workflows.c.deleted_at.is_(None)]
     if phases:
-        statement = statement.where(workflows.c.phase.in_(list(phases)))
+        conditions.append(workflows.c.phase.in_(list(phases)))
     if workflow_id is not None:
-        statement = statement.where(workflows.c.workflow_id == workflow_id)
+        conditions.append(workflows.c.workflow_id == workflow_id)
     if before is not None:
-        statement = statement.where(workflows.c.workflow_pk < before)
+        conditions.append(workflows.c.workflow_pk < before)
+    return conditions
+
+
+def _newest(
+    workspace_pk: int | None, conditions: Sequence[sa.ColumnElement[bool]], term_indexes: Sequence[bytes], count: int
+) -> sa.Select[int]:
+    """Return the statement that finds the newest rows of one workspace, or of all."""
+    statement = sa.select(workflows.c.workflow_pk).where(*conditions)
+    if workspace_pk is not None:
+        statement = statement.where(workflows.c.workspace_pk == workspace_pk)
     for index in term_indexes:
         word = terms.alias()
         statement = statement.join(
@@ -60,7 +83,7 @@ def page(
             & (word.c.workspace_pk == workflows.c.workspace_pk)
             & (word.c.term_ix == index),
         )
-    return connection.execute(statement.order_by(workflows.c.workflow_pk.desc()).limit(count)).all()
+    return statement.order_by(workflows.c.workflow_pk.desc()).limit(count)
 
 
 def count_by_phase(connection: Connection, workspaces_seen: frozenset[int] | None, phase: str) -> int:

@@ -94,8 +94,12 @@ def test_no_list_and_no_step_of_a_deletion_reads_a_whole_table(sqlite_store, tmp
     home = at.operator.home_workspace
     workflow_id = at.finished()
     near = replace(at.operator, workspaces=frozenset({home}))
+    wide = replace(at.operator, workspaces=frozenset({home, home + 1, home + 2}))
 
     found = []
+    found += plans(at, lambda: at.page(by=wide))
+    found += plans(at, lambda: at.page(by=wide, phase=Phase.DONE))
+    found += plans(at, lambda: at.page(by=wide, search="publish key"))
     found += plans(at, lambda: at.page(by=near))
     found += plans(at, lambda: at.page(by=near, phase=Phase.DONE))
     found += plans(at, lambda: at.page(by=near, search="publish key"))
@@ -103,6 +107,8 @@ def test_no_list_and_no_step_of_a_deletion_reads_a_whole_table(sqlite_store, tmp
     found += plans(at, lambda: at.store.read(lambda c: listing.due(c, now_us=7, count=5)))
     found += plans(at, lambda: at.deletions.delete(at.operator, workflow_id))
 
-    whole = [plan for plan in found if plan.startswith("SCAN") and "USING INDEX" not in plan.split("<-")[0]]
+    # ``anon_…`` are the rows that the branches of a list have found, each branch with its own limit.
+    scans = [plan for plan in found if plan.startswith("SCAN") and not plan.startswith("SCAN anon_")]
+    whole = [plan for plan in scans if "USING INDEX" not in plan.split("<-")[0]]
     sorting = [plan for plan in found if "TEMP B-TREE" in plan.split("<-")[0]]
     assert [plan[:60] + plan[-160:] for plan in whole + sorting] == []
