@@ -372,14 +372,27 @@ def _rewrite(connection: Connection, workflow_pk: int) -> None:
     """Write a workflow's rows anew from its events, as they are now."""
     recounted, scopes, _ = _recount(connection, [workflow_pk])
     attempts, workflows = schema.attempts, schema.workflows
-    ids = sa.select(attempts.c.scope_pk, attempts.c.attempt_id).where(attempts.c.workflow_pk == workflow_pk)
+    one = recounted.get(workflow_pk)
+    held = sa.select(attempts.c.attempt_id).where(attempts.c.workflow_pk == workflow_pk)
+    scope_pk = scopes.get(workflow_pk, _scope_of(connection, workflow_pk))
+    ids = {*connection.execute(held).scalars(), *(() if one is None else one.attempts)}
     for table in (schema.charges, schema.attempt_days):
-        connection.execute(sa.delete(table).where(sa.tuple_(table.c.scope_pk, table.c.attempt_id).in_(ids)))
+        statement = sa.delete(table).where(
+            table.c.scope_pk == scope_pk, table.c.attempt_id == sa.bindparam("of_attempt")
+        )
+        if ids:
+            connection.execute(statement, [{"of_attempt": attempt_id} for attempt_id in sorted(ids)])
     connection.execute(sa.delete(attempts).where(attempts.c.workflow_pk == workflow_pk))
     connection.execute(sa.delete(workflows).where(workflows.c.workflow_pk == workflow_pk))
-    one = recounted.get(workflow_pk)
     if one is not None:
         insert_rows(connection, rows_of(one, workflow_pk, scopes[workflow_pk]).items())
+
+
+def _scope_of(connection: Connection, workflow_pk: int) -> int | None:
+    """Return the scope of a workflow that no event is of."""
+    attempts = schema.attempts
+    statement = sa.select(attempts.c.scope_pk).where(attempts.c.workflow_pk == workflow_pk).limit(1)
+    return connection.execute(statement).scalar_one_or_none()
 
 
 def insert_rows(connection: Connection, rows: Iterable[tuple[tuple[Any, ...], dict[str, Any]]]) -> None:

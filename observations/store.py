@@ -7,7 +7,8 @@ of differences, so that a row's limbs never meet Python, and made when there is 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final, Protocol, TypeVar
 
 import sqlalchemy as sa
@@ -20,6 +21,7 @@ T = TypeVar("T")
 
 Key = Mapping[str, object]
 
+_ATTEMPT_FIELDS: Final = tuple(name for name in Attempt.__dataclass_fields__ if name != "workflow_id")
 _CHARGE_FIELDS: Final = tuple(name for name in Charge.__dataclass_fields__)
 _KEYS: Final[dict[sa.Table, tuple[str, ...]]] = {
     schema.attempt_days: ("scope_pk", "attempt_id", "day"),
@@ -72,8 +74,7 @@ class HeldWorkflow:
 
 def lock_scope(connection: Connection, scope: str) -> int:
     """Return the scope's row, made when it is new and locked to the end of the transaction."""
-    statement = sa.select(schema.scopes.c.scope_pk).where(schema.scopes.c.scope == scope).with_for_update()
-    found = connection.execute(statement).scalar_one_or_none()
+    found = connection.execute(_SCOPE, {"scope": scope}).scalar_one_or_none()
     if found is not None:
         return int(found)
     # Of two that make it at once, one is refused by the constraint and comes again.
@@ -81,6 +82,9 @@ def lock_scope(connection: Connection, scope: str) -> int:
     return int(made.scalar_one())
 
 
+_SCOPE: Final = (
+    sa.select(schema.scopes.c.scope_pk).where(schema.scopes.c.scope == sa.bindparam("scope")).with_for_update()
+)
 _EVENT: Final = sa.select(schema.events.c.body, schema.events.c.workflow_pk).where(
     schema.events.c.scope_pk == sa.bindparam("scope_pk"), schema.events.c.event_id == sa.bindparam("event_id")
 )
@@ -203,8 +207,7 @@ def save_attempt(
     connection: Connection, scope_pk: int, attempt_id: str, *, workflow_pk: int, attempt: Attempt, is_new: bool
 ) -> None:
     """Write what is known of an attempt."""
-    facts = asdict(attempt)
-    del facts["workflow_id"]
+    facts = {name: getattr(attempt, name) for name in _ATTEMPT_FIELDS}
     facts |= {"is_retry": int(attempt.is_retry), "is_recovery": int(attempt.is_recovery), "workflow_pk": workflow_pk}
     _save(connection, schema.attempts, {"scope_pk": scope_pk, "attempt_id": attempt_id}, facts=facts, is_new=is_new)
 
@@ -214,32 +217,54 @@ def save_charge(
 ) -> None:
     """Write what is known of a charge."""
     key = {"scope_pk": scope_pk, "charge_source": charge_source, "charge_id": charge_id}
-    _save(connection, schema.charges, key, facts=asdict(charge), is_new=is_new)
+    _save(
+        connection, schema.charges, key, facts={name: getattr(charge, name) for name in _CHARGE_FIELDS}, is_new=is_new
+    )
 
 
 def _save(connection: Connection, table: sa.Table, key: Key, *, facts: dict[str, Any], is_new: bool) -> None:
     if is_new:
         connection.execute(sa.insert(table), {**key, **facts})
     else:
-        connection.execute(sa.update(table).where(*_is(table, key)).values(facts))
+        connection.execute(_setting(table, tuple(key), tuple(facts)), {**_marked(key), **facts})
 
 
 def set_times(connection: Connection, workflow_pk: int, *, first_us: int, last_us: int) -> None:
     """Write when a workflow was first and last seen."""
-    connection.execute(
-        sa.update(schema.workflows)
-        .where(schema.workflows.c.workflow_pk == workflow_pk)
-        .values(first_us=first_us, last_us=last_us)
-    )
+    statement = _setting(schema.workflows, ("workflow_pk",), ("first_us", "last_us"))
+    connection.execute(statement, {"key_workflow_pk": workflow_pk, "first_us": first_us, "last_us": last_us})
 
 
 def add(connection: Connection, table: sa.Table, key: Key, vector: Mapping[str, int]) -> None:
     """Add differences to a row of an additive table; a row that is not there is made of them."""
     if not vector:
         return
-    sums = {name: table.c[name] + change for name, change in vector.items()}
-    if connection.execute(sa.update(table).where(*_is(table, key)).values(sums)).rowcount == 0:
+    statement = _adding(table, tuple(key), tuple(sorted(vector)))
+    changes = {f"change_{name}": change for name, change in vector.items()}
+    if connection.execute(statement, {**_marked(key), **changes}).rowcount == 0:
         connection.execute(sa.insert(table), {**dict.fromkeys(_ADDED[table], 0), **key, **vector})
+
+
+# Statements are made once for each set of columns: making one costs more than running it.
+
+
+@lru_cache(maxsize=1_024)
+def _adding(table: sa.Table, keys: tuple[str, ...], names: tuple[str, ...]) -> sa.Update:
+    sums = {name: table.c[name] + sa.bindparam(f"change_{name}") for name in names}
+    return sa.update(table).where(*_keyed(table, keys)).values(sums)
+
+
+@lru_cache(maxsize=64)
+def _setting(table: sa.Table, keys: tuple[str, ...], names: tuple[str, ...]) -> sa.Update:
+    return sa.update(table).where(*_keyed(table, keys)).values({name: sa.bindparam(name) for name in names})
+
+
+def _keyed(table: sa.Table, keys: tuple[str, ...]) -> list[sa.ColumnElement[bool]]:
+    return [table.c[name] == sa.bindparam(f"key_{name}") for name in keys]
+
+
+def _marked(key: Key) -> dict[str, object]:
+    return {f"key_{name}": value for name, value in key.items()}
 
 
 def _is(table: sa.Table, key: Key) -> list[sa.ColumnElement[bool]]:
@@ -268,24 +293,26 @@ class PairKey:
 
 def find_pair(connection: Connection, key: PairKey) -> sa.Row[Any] | None:
     """Return the row of a pair."""
-    return connection.execute(sa.select(schema.pairs).where(*_is(schema.pairs, key.columns))).first()
+    return connection.execute(_PAIR, _marked(key.columns)).first()
 
 
 def count_named(connection: Connection, scope_pk: int, day: int) -> int:
     """Return how many pairs of a day are named."""
-    statement = sa.select(sa.func.count()).select_from(schema.pairs).where(*_shown(scope_pk, day, schema.PAIR_NAMED))
-    return int(connection.execute(statement).scalar_one())
+    parameters = {"key_scope_pk": scope_pk, "key_day": day, "key_shown": schema.PAIR_NAMED}
+    return int(connection.execute(_NAMED, parameters).scalar_one())
 
 
 def edge_pair(connection: Connection, scope_pk: int, day: int, *, shown: int) -> sa.Row[Any] | None:
     """Return the last of a day's named pairs, or the first of its hidden ones, by `shown`."""
-    order = schema.pairs.c.pair_ix.desc() if shown == schema.PAIR_NAMED else schema.pairs.c.pair_ix
-    statement = sa.select(schema.pairs).where(*_shown(scope_pk, day, shown)).order_by(order).limit(1)
-    return connection.execute(statement).first()
+    statement = _LAST_NAMED if shown == schema.PAIR_NAMED else _FIRST_HIDDEN
+    return connection.execute(statement, {"key_scope_pk": scope_pk, "key_day": day, "key_shown": shown}).first()
 
 
-def _shown(scope_pk: int, day: int, shown: int) -> list[sa.ColumnElement[bool]]:
-    return [schema.pairs.c.scope_pk == scope_pk, schema.pairs.c.shown == shown, schema.pairs.c.day == day]
+_SHOWN: Final = _keyed(schema.pairs, ("scope_pk", "day", "shown"))
+_PAIR: Final = sa.select(schema.pairs).where(*_keyed(schema.pairs, ("scope_pk", "day", "pair_ix")))
+_NAMED: Final = sa.select(sa.func.count()).select_from(schema.pairs).where(*_SHOWN)
+_LAST_NAMED: Final = sa.select(schema.pairs).where(*_SHOWN).order_by(schema.pairs.c.pair_ix.desc()).limit(1)
+_FIRST_HIDDEN: Final = sa.select(schema.pairs).where(*_SHOWN).order_by(schema.pairs.c.pair_ix).limit(1)
 
 
 def insert_pair(connection: Connection, key: PairKey, *, names: tuple[str, str], shown: int, vector: Vector) -> None:
