@@ -1,12 +1,14 @@
 """The documents say what the code does."""
 
+import ast
+import importlib
 import re
 from pathlib import Path
 
 import click
 
 from app.cli import main
-from continuity import limits
+from continuity import limits, wire
 
 ROOT = Path(__file__).resolve().parent.parent
 LINK = re.compile(r"\[[^\]]+\]\(([^)#:]+)(?:#[^)]*)?\)")
@@ -57,6 +59,38 @@ def test_the_readme_lists_every_environment_variable_and_no_other():
 
     used = {name for path in sources for name in VARIABLE.findall(path.read_text(encoding="utf-8"))}
     assert set(VARIABLE.findall(section)) == used
+
+
+def test_every_python_example_of_the_readme_reads_and_imports_what_is_there():
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+
+    imported = [
+        (node.module, alias.name)
+        for block in blocks
+        for node in ast.walk(ast.parse(block))
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    ]
+    assert ("continuity.client", "Refused") in imported
+    missing = [name for module, name in imported if not hasattr(importlib.import_module(module), name)]
+    assert missing == []
+
+
+def test_the_definition_of_the_readme_is_one_that_the_server_takes():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    written = re.search(r"^upload = (\{.*?^\})", text, re.DOTALL | re.MULTILINE)
+    assert written is not None
+    operation = ast.literal_eval(written[1])
+
+    made = wire.CreateWorkflow.from_json({"workflow_key": "upload-may-report", "operations": [operation]})
+
+    assert f'"{made.operations[0].tool}": Tool(' in text
+
+
+def test_every_guide_is_linked_from_the_readme():
+    links = LINK.findall((ROOT / "README.md").read_text(encoding="utf-8"))
+
+    assert {f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")} <= set(links)
 
 
 def test_the_readme_lists_every_command_and_no_other():
