@@ -142,7 +142,7 @@ def signed_in(server: Server) -> Iterator[PersonConnection]:
 def _password(server: Server, username: str, connection: Connection) -> str:
     if server.password_file is not None:
         return _first_line(server.password_file.read(_PASSWORD_BYTES))
-    if not sys.stdin.isatty():
+    if not _has_terminal():
         other = f", or put a credential into {server.token_variable}" if server.token_variable else ""
         raise click.UsageError(f"There is no terminal to ask at for the password: give --password-file{other}.")
     # Nobody types a password for a server that is not there.
@@ -150,6 +150,10 @@ def _password(server: Server, username: str, connection: Connection) -> str:
     # To standard error, as standard output may be what a script captures.
     password: str = click.prompt(f"Password of {username}", hide_input=True, err=True)
     return password
+
+
+def _has_terminal() -> bool:
+    return sys.stdin.isatty()
 
 
 def _first_line(raw: bytes) -> str:

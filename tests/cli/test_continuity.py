@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import subprocess
 import sys
 import termios
@@ -12,6 +13,7 @@ import time
 
 import pytest
 
+from continuity.client import ContinuityClient
 from tests.cli.commands import PASSWORD, Terminal
 from tests.servers import ROOT, environment
 
@@ -111,7 +113,27 @@ def test_an_expiry_beyond_a_year_is_refused_by_name(person):
     done = person("continuity", "credential", "--principal", "p", "--expires", "366d")
 
     assert done.exit_code == 1
-    assert "expires_in_seconds" in done.stderr
+    assert "--expires" in done.stderr
+    assert "expires_in_seconds" not in done.stderr
+
+
+def test_a_principal_of_another_kind_is_refused_by_the_name_of_the_option(person):
+    person("continuity", "credential", "--principal", "one-kind")
+
+    done = person("continuity", "credential", "--principal", "one-kind", "--coordinator", "--workspace", "default")
+
+    assert done.exit_code == 1
+    assert "--principal" in done.stderr
+    assert "principal_id" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "advice"), [((), "not for the agent"), (("--coordinator", "--workspace", "w"), "agent reads")]
+)
+def test_a_token_is_handed_out_with_who_is_to_have_it(person, options, advice):
+    done = person("continuity", "credential", "--principal", f"holder-{len(options)}", *options)
+
+    assert advice in done.stderr
 
 
 def test_a_coordinator_has_no_workflow(person):
@@ -161,6 +183,7 @@ def test_without_a_terminal_and_a_file_there_is_nobody_to_ask(shell):
 
     assert done.exit_code == 2
     assert "--password-file" in done.stderr
+    assert "ATMEM_EVIDENCE_TOKEN" in done.stderr
 
 
 def test_a_person_is_asked_for_the_password_without_echo_and_the_output_is_clean(shell):
@@ -226,8 +249,31 @@ def test_a_server_that_is_not_there_is_one_clear_line(shell, token):
     done = shell.here("continuity", "list", "--url", "http://127.0.0.1:1", server=False)
 
     assert done.exit_code == 1
-    assert done.stderr.startswith("Error: No answer from http://127.0.0.1:1")
+    for text in ("Error: http://127.0.0.1:1 was not reached", "Nothing was sent", "atmem serve", "--url", "ATMEM_URL"):
+        assert text in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_nobody_types_a_password_for_a_server_that_is_not_there(shell, monkeypatch):
+    def ask(*_, **__):
+        raise AssertionError("it asked")
+
+    monkeypatch.setattr("click.prompt", ask)
+    monkeypatch.setattr("app.cli.remote._has_terminal", lambda: True)
+
+    done = shell.here("continuity", "list", "--url", "http://127.0.0.1:1", server=False)
+
+    assert done.exit_code == 1
+    assert "was not reached" in done.stderr
+
+
+def test_an_error_for_a_script_is_json_with_its_code(operator):
+    refused = operator.here("continuity", "show", "wf_" + "0" * 32, "--json")
+    lost = operator.here("continuity", "list", "--json", "--url", "http://127.0.0.1:1", server=False)
+
+    assert json.loads(refused.stderr)["error"]["code"] == "not_found"
+    assert json.loads(lost.stderr)["error"]["code"] == "server_not_reached"
+    assert refused.stdout == lost.stdout == ""
 
 
 def test_a_credential_goes_to_no_plain_address_elsewhere(shell, token):
@@ -256,6 +302,57 @@ def test_created_work_is_listed_shown_enabled_and_paused(operator, work):
     shown = operator.here("continuity", "show", workflow_id)
     for text in (workflow_id, made["workflow_key"], "publish", "files", '{"text": "hello"}', "paused", "cli-operator"):
         assert text in shown.stdout
+
+
+def test_an_empty_list_says_so(operator):
+    assert operator.here("continuity", "list", "--key", "never-used").stdout == "No workflows match.\n"
+
+
+def test_creating_says_whether_it_was_there(operator, tmp_path):
+    path = tmp_path / "work.json"
+    path.write_text(json.dumps({"workflow_key": f"k-{time.time_ns()}", "operations": [OPERATION]}))
+
+    first = operator.here("continuity", "create", "--file", str(path))
+    again = operator.here("continuity", "create", "--file", str(path))
+
+    assert first.stderr == "Created.\n"
+    assert again.stderr == "It was there already; nothing was changed.\n"
+
+
+def test_pausing_and_enabling_say_what_they_came_to(operator, work):
+    workflow_id = work()["workflow_id"]
+
+    assert "never enabled" in operator.here("continuity", "disable", workflow_id).stdout
+    operator.here("continuity", "abandon", workflow_id, "--operation", "publish", "--reason", "No.", "--yes")
+    done = operator.here("continuity", "enable", workflow_id)
+    assert "It is over" in done.stdout
+    assert workflow_id in done.stdout
+
+
+def test_a_shown_workflow_says_why_it_stands_there_and_what_is_next(operator, work):
+    workflow_id = work()["workflow_id"]
+
+    waiting = operator.here("continuity", "show", workflow_id).stdout
+    operator.here("continuity", "abandon", workflow_id, "--operation", "publish", "--reason", "Not wanted.", "--yes")
+    stopped = operator.here("continuity", "show", workflow_id).stdout
+
+    assert f"atmem continuity enable {workflow_id}" in waiting
+    assert "Not wanted." in stopped
+    assert "stopped for good, by cred:" in stopped
+
+
+def test_stopping_work_under_way_says_how_long_it_is_held(operator, work):
+    made = work(activate=True)
+    worker = operator.token(made["workflow_id"], "--principal", f"w-{time.time_ns()}")
+    with ContinuityClient(operator.server.url, worker) as host:
+        assert host.begin(made["workflow_id"], "publish", run_id="r", attempt_id="a")["action"] == "execute"
+
+    done = operator.here(
+        "continuity", "abandon", made["workflow_id"], "--operation", "publish", "--reason", "No.", "--yes"
+    )
+
+    assert done.exit_code == 1
+    assert re.search(r"for another \d+ s", done.stderr)
 
 
 def test_the_list_for_a_person_is_a_table_that_says_how_to_go_on(operator, work):
@@ -325,7 +422,8 @@ def test_stopping_work_asks_first(operator, work):
 
     assert (refused.exit_code, agreed.exit_code) == (1, 0)
     assert "Stop publish (pending) for good?" in refused.stderr
-    assert agreed.stdout == "Stopped publish.\n"
+    assert agreed.stdout.startswith("Stopped publish of k-")
+    assert workflow_id in agreed.stdout
 
 
 def test_stopping_an_operation_that_is_not_there_names_those_that_are(operator, work):
@@ -413,5 +511,6 @@ def test_every_command_has_help_and_json(shell, verb):
     assert done.exit_code == 0
     assert "--json" in done.stdout
     assert "--url" in done.stdout
+    assert "ATMEM_URL" in done.stdout
     for secret in ("--password ", "--token "):
         assert secret not in done.stdout
