@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Any, Final, NoReturn
 
 import click
 
@@ -38,6 +38,7 @@ LEASE_MARGIN_S: Final = 1.0
 STOPPED_SAFELY: Final = 2
 _BAR_TICK_S: Final = 0.25
 _PASSWORD_BYTES: Final = 15
+_LOG_LINES: Final = 10
 # The worker of the example, which ends itself as `kill -9` would once the effect is on the disk.
 _KILLED_WORKER: Final = """
 import os, signal, sys
@@ -63,13 +64,14 @@ class StoryError(click.ClickException):
 def command(*, ends: bool, instance: Path | None, document: Path | None) -> None:
     """Publish a document, lose the worker, resume: one publication."""
     with _folder(instance) as folder, _Demo.started(folder) as demo:
-        demo.tell(document)
+        demo.tell(document, is_kept=instance is not None or not ends)
         if ends:
             return
         click.echo(f"\nThe dashboard: {demo.url}")
         click.echo(f"Sign in as {ADMINISTRATOR} with the password {demo.password}")
         click.echo("Serving until Ctrl-C.")
         demo.wait()
+    click.echo("Stopped.")
 
 
 @contextmanager
@@ -113,6 +115,8 @@ class _Demo:
     @contextmanager
     def started(cls, folder: Path) -> Iterator[_Demo]:
         """Make the instance, start its server, replace the temporary password."""
+        # Whoever ends the demo ends its server as well.
+        signal.signal(signal.SIGTERM, _interrupt)
         click.echo(f"A fresh instance in {folder}")
         made = json.loads(_run(_atmem("init", "--json"), folder))
         password = secrets.token_urlsafe(_PASSWORD_BYTES)
@@ -131,7 +135,7 @@ class _Demo:
 
     # ---- the story
 
-    def tell(self, document: Path | None) -> None:
+    def tell(self, document: Path | None, *, is_kept: bool) -> None:
         source = self._document(document)
         digest = hashlib.sha256(source.read_bytes()).hexdigest()
         work = self._prepare(source)
@@ -141,7 +145,8 @@ class _Demo:
         files = [path for path in work.published.iterdir() if path.is_file()]
         self._check("One file is in the folder, and it is the document", _digests(files) == [digest])
         self._check("The receipt says the same", result.get("sha256") == digest)
-        click.echo(f"\n  {files[0]}\n  {files[0].stat().st_size} bytes, SHA-256 {digest}")
+        place = files[0] if is_kept else f"{files[0].name} (in a temporary folder, gone with the demo)"
+        click.echo(f"\n  {place}\n  {files[0].stat().st_size} bytes, SHA-256 {digest}")
 
     def _document(self, document: Path | None) -> Path:
         if document is not None:
@@ -213,17 +218,18 @@ class _Demo:
     def _check(self, claim: str, is_true: bool) -> None:  # noqa: FBT001 - what is claimed, and whether it holds
         self.steps += 1
         if not is_true:
-            raise StoryError(f"{self.steps}. {claim}: this was not so. Logs: {self.folder / 'server.log'}")
+            raise StoryError(f"{self.steps}. {claim}: this was not so. {_log_tail(self.folder)}")
         click.echo(f"  {self.steps}. {claim}.")
 
     def wait(self) -> None:
-        """Serve until Ctrl-C or until the server ends by itself."""
+        """Serve until Ctrl-C, which ends the server first where this process does not hear it, or until it fails."""
         try:
             status = self.server.wait()
         except KeyboardInterrupt:
-            click.echo("\nStopping.")
+            click.echo()
             return
-        raise StoryError(f"The server has ended (status {status}). Logs: {self.folder / 'server.log'}")
+        if status != 0:
+            raise StoryError(f"The server has ended (status {status}). {_log_tail(self.folder)}")
 
 
 def _digests(files: Sequence[Path]) -> list[str]:
@@ -283,7 +289,17 @@ def _address(server: subprocess.Popen[str], folder: Path) -> str:
         printed += line
         if line.startswith("}"):
             return str(json.loads(printed)["url"])
-    raise StoryError(f"The server did not start: {(folder / 'server.log').read_text().strip()}")
+    raise StoryError(f"The server did not start. {_log_tail(folder)}")
+
+
+def _log_tail(folder: Path) -> str:
+    """Return the end of the server's log: the folder may be gone when somebody reads this."""
+    lines = (folder / "server.log").read_text(errors="replace").splitlines()[-_LOG_LINES:]
+    return "The server's log ends with:\n" + "\n".join(lines) if lines else "The server's log is empty."
+
+
+def _interrupt(_number: int, _frame: object) -> NoReturn:
+    raise KeyboardInterrupt
 
 
 def _end(server: subprocess.Popen[str]) -> None:

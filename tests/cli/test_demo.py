@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
+
+from app.cli import demo
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -28,6 +35,45 @@ def test_the_demo_publishes_one_document_and_ends_with_status_0(tmp_path: Path) 
     assert [path.read_text() for path in published] == ["What the demo publishes.\n"]
     assert re.findall(r"^ +(\d+)\. ", told.stdout, re.MULTILINE) == [str(n) for n in range(1, 12)]
     assert "killed (SIGKILL)" in told.stdout
+
+
+class Ended:
+    """A server of the demo that has ended by itself."""
+
+    def __init__(self, folder: Path, status: int) -> None:
+        (folder / "server.log").write_text("first line\nthe last words\n")
+        self.process = subprocess.Popen([sys.executable, "-c", f"raise SystemExit({status})"])
+        self.demo = demo._Demo(folder, self.process, "http://127.0.0.1:1", "made up")
+
+
+def test_a_server_that_ctrl_c_has_ended_first_is_no_failure(tmp_path: Path) -> None:
+    Ended(tmp_path, 0).demo.wait()
+
+
+def test_a_server_that_fails_is_told_with_the_end_of_its_log(tmp_path: Path) -> None:
+    with pytest.raises(demo.StoryError, match="the last words") as told:
+        Ended(tmp_path, 3).demo.wait()
+
+    assert "status 3" in told.value.message
+    assert str(tmp_path) not in told.value.message
+
+
+def test_whoever_ends_the_demo_ends_its_server(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "app.cli", "demo", "--instance", str(tmp_path / "demo")], cwd=ROOT, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+    ) as process:  # fmt: skip
+        told = process.stdout
+        assert told is not None
+        while "Its lease protects" not in told.readline():
+            assert process.poll() is None
+        (note,) = (tmp_path / "demo" / "instance").glob("server-*.json")
+        server = json.loads(note.read_text())["process"]
+        process.send_signal(signal.SIGTERM)
+        process.wait(timeout=30)
+
+    with pytest.raises(ProcessLookupError):
+        os.kill(server, 0)
 
 
 def test_the_demo_leaves_a_folder_alone_that_is_not_empty(tmp_path: Path) -> None:
