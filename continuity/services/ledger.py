@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from continuity import limits
-from continuity.decisions import records
+from continuity.decisions import coordinators, records
 from continuity.decisions.clocks import Reading
 from continuity.decisions.events import (
     AttemptGranted,
@@ -463,16 +463,8 @@ class Ledger:
             budget=self._history_bytes, most=limits.COORDINATOR_UNFINISHED,
         )  # fmt: skip
         if not is_admitted:
-            raise history_exhausted(self._history_bytes)
-
-
-def history_exhausted(budget_bytes: int) -> ConflictError:
-    """Make the refusal of work that would exceed a coordinator's retained history."""
-    return ConflictError(
-        f"The retained history of this coordinator would exceed {budget_bytes} bytes. "
-        "Export and delete finished workflows; nothing was started.",
-        code="coordinator_history_limit",
-    )
+            # A grant takes no place of an unfinished workflow, so only the history can be full.
+            raise coordinators.refusal(unfinished=0, budget_bytes=self._history_bytes)
 
 
 def is_visible(row: AnyRow, caller: Caller) -> bool:

@@ -28,7 +28,6 @@ from continuity.services.ledger import (
     definition_place,
     event_place,
     head_columns,
-    history_exhausted,
     operation_columns,
     seal_head,
     seal_json,
@@ -272,9 +271,8 @@ class Workflows:
             budget=self.ledger.history_bytes, most=limits.COORDINATOR_UNFINISHED,
         )  # fmt: skip
         if not is_admitted:
-            counted = coordinators.Counters(*statements.counters(connection, draft.origin.owner_pk))
-            coordinators.require_open_place(counted)
-            raise history_exhausted(self.ledger.history_bytes)
+            counted = statements.counters(connection, draft.origin.owner_pk)
+            raise coordinators.refusal(unfinished=counted.unfinished, budget_bytes=self.ledger.history_bytes)
 
     def term_indexes(self, words: Iterable[str]) -> list[bytes]:
         """Return the blind indexes of words, in a fixed order."""

@@ -3,7 +3,7 @@
 import pytest
 
 from continuity.decisions.clocks import Reading, dispatch_time_us, stamp_us
-from continuity.decisions.coordinators import Counters, require_history, require_one_operation, require_open_place
+from continuity.decisions.coordinators import refusal, require_one_operation
 from continuity.errors import ConflictError, MalformedError
 from tests.unit.cases import T0, S
 
@@ -56,37 +56,20 @@ def test_a_forward_step_is_felt_for_two_minutes_and_the_declared_seconds(stepped
     assert Reading(T0 + 500 * S, stepped).is_quiet(extra, at) is expected
 
 
-def test_counters_add_up_and_go_down():
-    counters = Counters(3, 1_000, 68 * 1024)
-
-    assert counters.plus(unfinished=-1, retained_bytes=500, reserved_bytes=-68 * 1024) == Counters(2, 1_500, 0)
-    assert counters.plus() == counters
-
-
-@pytest.mark.parametrize(("unfinished", "is_refused"), [(0, False), (499, False), (500, True), (501, True)])
-def test_the_five_hundredth_unfinished_workflow_is_the_last(unfinished, is_refused):
-    counters = Counters(unfinished, 0, 0)
-
-    if not is_refused:
-        require_open_place(counters)
-        return
-    with pytest.raises(ConflictError) as refusal:
-        require_open_place(counters)
-    assert refusal.value.code == "coordinator_open_limit"
-
-
 @pytest.mark.parametrize(
-    ("retained", "reserved", "is_refused"), [(0, 100, False), (40, 60, False), (41, 60, True), (0, 101, True)]
+    ("unfinished", "code"),
+    [
+        (0, "coordinator_history_limit"),
+        (499, "coordinator_history_limit"),
+        (500, "coordinator_open_limit"),
+        (501, "coordinator_open_limit"),
+    ],
 )
-def test_history_and_reservations_share_the_budget(retained, reserved, is_refused):
-    counters = Counters(1, retained, reserved)
+def test_a_refusal_names_the_limit_that_was_met(unfinished, code):
+    refused = refusal(unfinished=unfinished, budget_bytes=100)
 
-    if not is_refused:
-        require_history(counters, budget_bytes=100)
-        return
-    with pytest.raises(ConflictError) as refusal:
-        require_history(counters, budget_bytes=100)
-    assert refusal.value.code == "coordinator_history_limit"
+    assert isinstance(refused, ConflictError)
+    assert refused.code == code
 
 
 @pytest.mark.parametrize("count", [2, 200])
