@@ -2,13 +2,16 @@
 
 import ast
 import importlib
+import json
 import re
 from pathlib import Path
 
 import click
+from click.testing import CliRunner
 
 from app.cli import main
 from continuity import limits, wire
+from continuity.decisions.beginning import Reason
 
 ROOT = Path(__file__).resolve().parent.parent
 LINK = re.compile(r"\[[^\]]+\]\(([^)#:]+)(?:#[^)]*)?\)")
@@ -91,6 +94,15 @@ def test_every_guide_is_linked_from_the_readme():
     links = LINK.findall((ROOT / "README.md").read_text(encoding="utf-8"))
 
     assert {f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")} <= set(links)
+
+
+def test_the_contract_says_what_each_reason_means_and_where_a_csrf_token_comes_from():
+    printed = CliRunner().invoke(main, ["openapi"])
+    components = json.loads(printed.stdout)["components"]
+
+    about = components["schemas"]["BeginReply"]["properties"]["reason"]["description"]
+    assert [reason.value for reason in Reason if f"`{reason.value}`" not in about] == []
+    assert "csrf_token" in components["securitySchemes"]["csrf"]["description"]
 
 
 def test_the_readme_lists_every_command_and_no_other():

@@ -13,7 +13,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
 from app.paths import WORKFLOW_ID
-from continuity.decisions.beginning import Action
+from continuity.decisions.beginning import ROWS, Action
 from continuity.decisions.beginning import Reason as BeginReason
 from continuity.decisions.phases import Phase
 from continuity.decisions.states import Mode, Outcome, Status
@@ -153,11 +153,16 @@ class WorkflowHistory(WorkflowView):
     history: list[Past]
 
 
+_REASONS = "The first that is true, with what it is answered by. " + " ".join(
+    f"`{row.reason.value}` ({row.action.value}): {row.when}." for row in ROWS
+)
+
+
 class BeginReply(Reply):
     """What may be done now. A grant brings everything from `tool` to `attempt_id`."""
 
     action: Action
-    reason: BeginReason
+    reason: BeginReason = Field(description=_REASONS)
     operation_id: str
     revision: int
     tool: str | None = None

@@ -271,8 +271,18 @@ def _components() -> dict[str, Any]:
         "responses": {status: _error(about) for status, about in ERRORS.items()},
         "securitySchemes": {
             "bearer": {"type": "http", "scheme": "bearer", "bearerFormat": "atm_<letter>_<43 characters>_<checksum>"},
-            "session": {"type": "apiKey", "in": "cookie", "name": "atmem_session"},
-            "csrf": {"type": "apiKey", "in": "header", "name": "X-CSRF-Token"},
+            "session": {
+                "type": "apiKey",
+                "in": "cookie",
+                "name": "atmem_session",
+                "description": "Set by POST /api/auth/login; over HTTPS its name is __Host-atmem_session.",
+            },
+            "csrf": {
+                "type": "apiKey",
+                "in": "header",
+                "name": "X-CSRF-Token",
+                "description": "The csrf_token of the reply that began the session, with every call that writes.",
+            },
         },
     }
 
