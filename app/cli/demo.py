@@ -57,7 +57,7 @@ class StoryError(click.ClickException):
 @click.command(cls=Command)
 @click.option("--exit", "ends", is_flag=True, help="End after the story instead of serving on.")
 @click.option(
-    "--instance", type=click.Path(path_type=Path, file_okay=False), envvar="INSTANCE",
+    "--instance", type=click.Path(path_type=Path, file_okay=False), envvar="INSTANCE", show_envvar=True,
     help="Folder to make and keep; without it a temporary one that goes when the demo ends.",
 )  # fmt: skip
 @click.option("--document", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="A file to publish.")

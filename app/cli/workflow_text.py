@@ -51,10 +51,10 @@ def print_view(view: View, *, is_full: bool = False) -> None:
         "Workspace": view["scope"]["workspace_id"],
         "State": view["phase"],
         "Why": advice.why,
-        "Next": advice.commands[0],
         "Recovery": "enabled" if view["enabled"] else "not enabled",
         "Created": f"{moment(view['created'])} by {view['creator_id']}",
         "Revision": view["revision"],
+        "Next": advice.commands[0],
     }
     print_facts(facts)
     for command in advice.commands[1:]:
@@ -79,8 +79,9 @@ def print_operation(operation: View, history: Sequence[View] = (), *, is_full: b
         "Late receipts": operation["late_receipts"],
     })  # fmt: skip
     for late in operation["late"]:
+        said = _json(late["receipt"])
         proof = "proved" if late["proved"] else "not proved"
-        click.echo(f"  late, {proof}, {moment(late['received'])}: {plain(_json(late['receipt']))}")
+        click.echo(f"  late, {proof}, {moment(late['received'])}: {plain(said if is_full else _cut(said))}")
     if operation["attempts"]:
         rows = [
             (

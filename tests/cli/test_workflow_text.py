@@ -52,6 +52,15 @@ def test_a_long_argument_is_cut_and_stands_behind_the_short_ones(capsys):
     assert "x" * 5_000 in full
 
 
+def test_a_long_late_receipt_is_cut_too(capsys):
+    late = {**LATE, "receipt": {"returned": "x" * 5_000}}
+
+    workflow_text.print_operation({**OPERATION, "late": [late]})
+    assert "x" * 200 not in capsys.readouterr().out
+    workflow_text.print_operation({**OPERATION, "late": [late]}, is_full=True)
+    assert "x" * 5_000 in capsys.readouterr().out
+
+
 def test_what_people_decided_is_shown_with_who_and_why(capsys):
     attempts = [
         {"attempt_id": "at_1", "mode": "execute", "started": 10, "outcome": "not_dispatched",
