@@ -51,7 +51,7 @@ def prepare(settings: Settings) -> None:
     except OSError as error:
         raise SettingsError(f"ATMEM_INSTANCE: {settings.instance} cannot be made: {error.strerror}.") from error
     guard(settings)
-    if not settings.secret_key_file.exists():
+    if files.is_unwritten(settings.secret_key_file):
         files.create(settings.secret_key_file, lambda: secrets.token_hex(SECRET_BYTES).encode())
 
 
@@ -179,7 +179,11 @@ def drop_note(settings: Settings, name: str) -> None:
 def _check_private(path: Path, *, wanted: str) -> None:
     if files.effective_user_id() is None:
         return
-    found = path.lstat()
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        # Whoever closes the database last removes its -wal file, between our listing and our look.
+        return
     if stat.S_ISLNK(found.st_mode):
         raise SettingsError(f"ATMEM_INSTANCE: {path} is a symbolic link.")
     if found.st_uid != files.effective_user_id():

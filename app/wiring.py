@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -26,7 +27,7 @@ from app.auth.principals import ProducerToken
 from app.auth.settings import AuthSettings
 from app.config import Settings
 from app.housekeeping import Housekeeping
-from continuity.errors import SealedError, UnavailableError
+from continuity.errors import KeySourceError, SealedError, UnavailableError
 from continuity.services.attempts import Attempts
 from continuity.services.audit import AuditLog
 from continuity.services.clock import Clock
@@ -50,6 +51,7 @@ from continuity.vault import (
     ShredList,
     Vault,
     create_vault,
+    files,
     open_vault,
 )
 from observations.cursors import Cursors
@@ -419,10 +421,9 @@ def vault_row(store: Store) -> sa.Row[Any] | None:
 
 def _create_vault(store: Store, settings: Settings, keys: KeyProvider) -> None:
     """Write the vault's row, with keys made before it: a crash between leaves keys that the next try finds."""
-    if isinstance(keys, FileKeyProvider) and not settings.vault_key_file.exists():
-        keys.create()
-    if not settings.shred_list.exists():
-        ShredList.create(settings.shred_list)
+    if isinstance(keys, FileKeyProvider):
+        _make_file(settings.vault_key_file, keys.create)
+    _make_file(settings.shred_list, lambda: ShredList.create(settings.shred_list))
     head = ShredList(settings.shred_list).head
     new = create_vault(keys.load())
     row = {
@@ -438,6 +439,17 @@ def _create_vault(store: Store, settings: Settings, keys: KeyProvider) -> None:
             connection.execute(sa.insert(schema.vault), row)
 
     store.write(work)
+
+
+def _make_file(path: Path, create: Callable[[], object]) -> None:
+    if not files.is_unwritten(path):
+        return
+    try:
+        create()
+    except KeySourceError:
+        # Of two that initialise at once the other one was faster: its file is the one.
+        if files.is_unwritten(path):
+            raise
 
 
 def _open_vault(store: Store, settings: Settings, keys: KeyProvider) -> Vault:

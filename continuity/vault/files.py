@@ -6,13 +6,15 @@ Rules (V09 of the security requirements):
   regular, one link, owned by the user who runs the program, mode 0600 or 0400, not a symbolic link,
   in a folder that nobody else can write to.
 * It is created with 0600 from the first instant, never over something that is there, and is durable
-  (file and folder) before anybody is told of it.
+  (file and folder) before anybody is told of it. An empty file is what a killed creation leaves: it holds
+  nothing, and the next creation takes its place.
 * Where the system has no such owners and modes (Windows) only those two checks fall away.
 * Every error is a `KeySourceError` that names the file and the rule.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import sys
@@ -99,11 +101,20 @@ def _problem(file: os.stat_result, parent: os.stat_result) -> str | None:
     return None
 
 
+def is_unwritten(path: Path) -> bool:
+    """Say whether `create` has yet to make a file: there is none, or an empty one."""
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return True
+    return stat.S_ISREG(found.st_mode) and found.st_size == 0
+
+
 def create(path: Path, make_content: Callable[[], bytes]) -> None:
     """Create a private file and make it durable.
 
     Args:
-        path: A name that is not in use; its folder exists.
+        path: A name that `is_unwritten`; its folder exists.
         make_content: Gives all of the file. Called only once the empty file is there, so that a secret
             does not even exist when that fails.
 
@@ -111,9 +122,8 @@ def create(path: Path, make_content: Callable[[], bytes]) -> None:
         KeySourceError: The name is in use, the folder is writable for others, or the file cannot be
             written. Nothing is left behind.
     """
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _OPEN_FLAGS
     try:
-        descriptor = os.open(path, flags, _CREATE_MODE)
+        descriptor = _claimed(path)
     except OSError as exc:
         raise KeySourceError(f"{path} cannot be created: {exc.strerror}.") from exc
     problem = _fill(descriptor, path, make_content) or _synced(path.parent)
@@ -121,6 +131,34 @@ def create(path: Path, make_content: Callable[[], bytes]) -> None:
         with suppress(OSError):
             path.unlink()
         raise KeySourceError(f"{path} {problem}.")
+
+
+def _claimed(path: Path) -> int:
+    """Open an empty file of ours for writing, locked until it is closed; make it, or take the one that is there."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _OPEN_FLAGS, _CREATE_MODE)
+        problem = None
+    except FileExistsError:
+        if not is_unwritten(path):
+            raise
+        descriptor = os.open(path, os.O_WRONLY | _OPEN_FLAGS)
+        problem = _problem(os.fstat(descriptor), path.parent.stat())
+    is_ours = False
+    try:
+        is_ours = problem is None and _is_still_empty(descriptor)
+    finally:
+        if not is_ours:
+            os.close(descriptor)
+    if not is_ours:
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+    return descriptor
+
+
+def _is_still_empty(descriptor: int) -> bool:
+    """Lock a file and say whether no other creation was faster between its opening and the lock."""
+    _lock(descriptor)
+    found = os.fstat(descriptor)
+    return found.st_size == 0 and found.st_nlink > 0
 
 
 def _fill(descriptor: int, path: Path, make_content: Callable[[], bytes]) -> str | None:
@@ -224,8 +262,14 @@ def exclusive(descriptor: int) -> Iterator[None]:
             os.lseek(descriptor, 2**30, os.SEEK_SET)
             msvcrt.locking(descriptor, msvcrt.LK_UNLCK, 1)
     else:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        _lock(descriptor)
         try:
             yield
         finally:
             fcntl.flock(descriptor, fcntl.LOCK_UN)
+
+
+def _lock(descriptor: int) -> None:
+    """Wait for a lock that lasts until the file is closed. On Windows `exclusive` alone locks."""
+    if sys.platform != "win32":
+        fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -91,6 +91,35 @@ def test_init_finishes_what_an_interrupted_one_began(instance, missing):
     assert run("status").exit_code == 0
 
 
+@pytest.mark.parametrize("name", ["secret.key", "vault.key", "shred.list", "continuity.db"])
+def test_init_fills_a_file_that_a_killed_one_made_and_did_not_fill(instance, name):
+    instance.mkdir(mode=0o700)
+    (instance / name).touch(mode=0o600)
+
+    assert run("init").exit_code == 0
+
+    assert {path.name for path in instance.iterdir()} == FILES
+    assert run("status").exit_code == 0
+
+
+@pytest.mark.parametrize("name", ["vault.key", "shred.list"])
+def test_init_fills_no_empty_file_of_a_vault_that_exists(instance, name):
+    run("init")
+    (instance / name).write_bytes(b"")
+
+    assert run("init").exit_code == 1
+
+    assert (instance / name).read_bytes() == b""
+
+
+def test_a_file_that_goes_while_the_folder_is_looked_at_stops_nothing(instance, monkeypatch):
+    run("init")
+    listed = [*instance.glob("*.db*"), instance / "continuity.db-wal"]
+    monkeypatch.setattr(type(instance), "glob", lambda _folder, _pattern: listed)
+
+    assert run("users", "list").exit_code == 0
+
+
 @pytest.mark.parametrize("missing", ["vault.key", "shred.list"])
 def test_init_makes_no_new_key_or_list_for_a_vault_that_exists(instance, missing):
     run("init")

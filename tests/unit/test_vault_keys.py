@@ -5,6 +5,7 @@ import errno
 import os
 import socket
 import stat
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -127,6 +128,39 @@ class TestKeyFile:
             provider.create()
 
         assert provider.path.read_bytes() == before
+
+    def test_an_empty_file_is_filled(self, folder):
+        path = folder / "vault.key"
+        path.touch(mode=0o600)
+
+        assert same_keys(FileKeyProvider(path).create(), FileKeyProvider(path).load())
+
+    @pytest.mark.parametrize("mode", [0o640, 0o604])
+    def test_an_empty_file_that_others_may_hold_open_is_not_filled(self, folder, mode):
+        path = folder / "vault.key"
+        path.touch()
+        path.chmod(mode)
+
+        with pytest.raises(KeySourceError, match="cannot be created: File exists"):
+            FileKeyProvider(path).create()
+
+        assert path.read_bytes() == b""
+
+    def test_of_many_creations_at_once_one_makes_the_key(self, folder):
+        path = folder / "vault.key"
+        path.touch(mode=0o600)
+
+        def create(_number):
+            try:
+                return FileKeyProvider(path).create()
+            except KeySourceError:
+                return None
+
+        with ThreadPoolExecutor(8) as pool:
+            made = [ring for ring in pool.map(create, range(8)) if ring is not None]
+
+        assert len(made) == 1
+        assert same_keys(made[0], FileKeyProvider(path).load())
 
     def test_a_dangling_link_is_not_followed_when_creating(self, folder):
         (folder / "vault.key").symlink_to(folder / "elsewhere")
