@@ -214,6 +214,8 @@ def _url(environ: Mapping[str, str]) -> str:
         port_is_sound = False
     if (
         not port_is_sound
+        # What a browser and an Origin header could never say.
+        or not (value.isascii() and value.isprintable() and " " not in value)
         or parts.scheme not in {"http", "https"}
         or not parts.hostname
         or parts.username is not None
@@ -222,7 +224,8 @@ def _url(environ: Mapping[str, str]) -> str:
         or parts.fragment
     ):
         raise SettingsError("ATMEM_URL: must be http:// or https://, a host and perhaps a port, and nothing more.")
-    return value.rstrip("/")
+    # Written as browsers write it: `is_https` and the check of the Origin compare text.
+    return f"{parts.scheme}://{parts.netloc.lower()}"
 
 
 def _database_url(environ: Mapping[str, str], folder: Path) -> str:
@@ -233,6 +236,18 @@ def _database_url(environ: Mapping[str, str], folder: Path) -> str:
         raise SettingsError("ATMEM_DATABASE_URL: must begin with sqlite:/// or postgresql://.")
     if value.startswith(_SQLITE) and not Path(value.removeprefix(_SQLITE)).is_absolute():
         raise SettingsError("ATMEM_DATABASE_URL: the file of sqlite:/// must be an absolute path.")
+    # Not above: the command line reads this module, and starts without a server's packages.
+    from sqlalchemy import make_url  # noqa: PLC0415
+    from sqlalchemy.exc import ArgumentError  # noqa: PLC0415
+
+    try:
+        make_url(value)
+    except (ArgumentError, ValueError):
+        # Its own message repeats what follows a colon: a part of a password that was not encoded.
+        raise SettingsError(
+            "ATMEM_DATABASE_URL: must be an address like postgresql://user:password@host:port/database, with :, /, @ "
+            "and # of a password written as %3A, %2F, %40 and %23."
+        ) from None
     return value
 
 

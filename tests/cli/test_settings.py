@@ -27,10 +27,11 @@ def test_without_any_variable_the_instance_stands_in_the_current_folder(tmp_path
 
 def test_the_host_of_the_public_address_is_trusted():
     settings = load_settings(
-        {"ATMEM_URL": "https://Atmem.Example:8443/", "ATMEM_TRUSTED_HOSTS": "a.example, [fe80::1]"}
+        {"ATMEM_URL": "HTTPS://Atmem.Example:8443/", "ATMEM_TRUSTED_HOSTS": "a.example, [fe80::1]"}
     )
 
-    assert settings.url == "https://Atmem.Example:8443"
+    assert settings.url == "https://atmem.example:8443"
+    assert settings.is_https
     assert {"atmem.example", "a.example", "[fe80::1]"} < settings.trusted_hosts
 
 
@@ -49,14 +50,23 @@ def test_the_database_password_is_not_shown():
     assert "hunter2" not in repr(load_settings({"ATMEM_DATABASE_URL": "postgresql://atmem:hunter2@db/atmem"}))
 
 
+def test_a_database_password_that_was_not_encoded_is_not_shown_either():
+    with pytest.raises(SettingsError, match="%40") as refused:
+        load_settings({"ATMEM_DATABASE_URL": "postgresql://atmem:a@b:hunter2@db/atmem"})
+
+    assert "hunter2" not in str(refused.value)
+    assert refused.value.__suppress_context__
+
+
 WRONG = {
     "ATMEM_INSTANCE": ["a\nb", " a"],
     "ATMEM_DATABASE_URL": [
         "mysql://x/y", "sqlite://", "sqlite:///:memory:", "sqlite:///here.db", "continuity.db", "postgresql:x",
+        "postgresql://a:b@host:port/c", "postgresql://a:b@[::1/c",
     ],
     "ATMEM_URL": [
         "127.0.0.1:8768", "ftp://x", "http://", "http://a@b", "http://a/b", "http://a?b", "http://a#b", "http://a:0x",
-        "http://a:99999",
+        "http://a:99999", "http://a b", "http://a\tb", "http://ä",
     ],
     "ATMEM_VAULT_KEY_FILE": ["relative.key"],
     "ATMEM_SHRED_LIST": ["relative.list"],
