@@ -242,10 +242,15 @@ def check_username(username: str) -> None:
         )
 
 
+def named(username: str) -> sa.ColumnElement[bool]:
+    """Say which row is of this name; none for text that no name can be, which no database need see."""
+    return users.c.username == username if _USERNAME.fullmatch(username) else sa.false()
+
+
 def _find(connection: Connection, username: str) -> sa.Row[int, str, str, int | None] | None:
     return connection.execute(
         sa.select(users.c.user_pk, users.c.user_id, users.c.role, users.c.disabled_at)
-        .where(users.c.username == username)
+        .where(named(username))
         .with_for_update()
     ).one_or_none()  # fmt: skip
 

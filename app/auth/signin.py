@@ -19,8 +19,8 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from app.auth import accounts, sessions, throttle
 from app.auth import passwords as password_rules
-from app.auth import sessions, throttle
 from app.auth.passwords import Passwords
 from app.auth.schema import users
 from app.auth.sessions import Opened, Sessions, SignedIn
@@ -80,7 +80,7 @@ class SignIn:
         """Begin a session; the one the browser had (`replaced`) ends."""
         password_rules.check_text(password)
         self._limit.count(username, address=visit.address)
-        row = self._row(users.c.username == username)
+        row = self._row(accounts.named(username))
         if not self._is_right(row, password):
             self._refuse(row, action="user.sign_in", visit=visit)
             raise UnauthenticatedError(WRONG)
@@ -195,7 +195,7 @@ class SignIn:
 
     def _verified_locally(self, username: str, password: str, *, visit: Visit) -> Any:
         self._limit.count(username, address=visit.address)
-        row = self._row(users.c.username == username)
+        row = self._row(accounts.named(username))
         if not self._is_right(row, password):
             self._refuse(row, action="user.change_password", visit=visit)
             raise UnauthenticatedError(WRONG)

@@ -6,8 +6,8 @@ Rules:
 * A window begins with its first attempt and ends by time alone: trying on does not prolong it.
 * A success clears the account's counter and no other. Until a window ends the right password is refused too.
 * The account is counted under one name however it is written (`canonical`), whether it exists or not.
-* Attempts from this very machine have a counter of their own for each account: nobody outside can keep the
-  administrator from signing in on the host.
+* Attempts from this very machine have counters of their own, for each account and for all together: nobody
+  outside can keep the administrator from signing in on the host.
 * The address is what the server believes the peer to be; see the trusted proxies in `app.config`.
 
 Source: security.md A09 to A13.
@@ -50,7 +50,7 @@ class Throttle:
         buckets = (
             (_account_bucket(username, is_local=is_loopback(address)), self._settings.per_account),
             (f"address:{_digest(address)}", self._settings.per_address),
-            ("overall", self._settings.overall),
+            ("overall:local" if is_loopback(address) else "overall", self._settings.overall),
         )
 
         def work(connection: Connection) -> int:

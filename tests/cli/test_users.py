@@ -212,6 +212,7 @@ def test_without_a_name_the_first_administrator_is_recovered(users):
         (("create", "administrator"), "There is an account of this name already."),
         (("create", "ada", "--workspace", "a b"), "workspace must be"),
         (("disable", "nobody"), "No such account."),
+        (("disable", "\udcff"), "No such account."),
         (("reset-password", "nobody"), "No such account."),
         (("set-role", "nobody", "operator"), "No such account."),
     ],

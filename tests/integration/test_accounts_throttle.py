@@ -259,6 +259,16 @@ def test_nobody_outside_can_lock_an_account_on_its_own_host(here):
     assert attempt(here, "ada", password, visit=HERE) == "in"
 
 
+def test_nobody_outside_can_use_up_the_attempts_of_the_host(here):
+    here.auth = install_again(here, AuthSettings(hashing=CHEAP_HASHING, throttle=ThrottleSettings(overall=4)))
+    password = here.person("ada")
+    for n in range(9):
+        attempt(here, f"user{n}", visit=Visit(f"192.0.2.{n}", "req_test"))
+
+    assert attempt(here, "ada", password, visit=ELSEWHERE) == "throttled"
+    assert attempt(here, "ada", password, visit=HERE) == "in"
+
+
 def test_a_clock_set_back_does_not_lock_anybody_out(here):
     password = here.person("ada")
     for _ in range(6):
