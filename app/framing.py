@@ -72,7 +72,11 @@ class StrictParser(HTTPRequestParser):
         if b"transfer-encoding" in names:
             self._refusal = ProtocolError(411)
             raise ParsingError("Transfer-Encoding")
-        super().parse_header(header_plus)
+        try:
+            super().parse_header(header_plus)
+        except ValueError:
+            # More digits than Python makes an integer of: waitress would close without a reply.
+            raise ParsingError("Content-Length") from None
         if self.header_bytes_received >= self.adj.max_request_header_size:
             # Waitress parses a made-up request in place of headers that are too large, and refuses that.
             return

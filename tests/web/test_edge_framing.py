@@ -47,6 +47,7 @@ REFUSED = {
     "two equal lengths": (400, post(b"Content-Length: 2\r\nContent-Length: 2\r\n", b"{}")),
     "negative length": (400, post(b"Content-Length: -2\r\n", b"{}")),
     "signed length": (400, post(b"Content-Length: +2\r\n", b"{}")),
+    "length of 4,400 digits": (400, post(b"Content-Length: " + b"9" * 4_400 + b"\r\n", b"{}")),
     "listed length": (400, post(b"Content-Length: 2, 2\r\n", b"{}")),
     "no Host": (400, b"GET /healthz HTTP/1.1\r\n\r\n"),
     "no Host in HTTP/1.0": (400, b"GET /healthz HTTP/1.0\r\n\r\n"),
