@@ -36,6 +36,7 @@ def command(ctx: click.Context, *, host: str, port: int, workers: int, threads: 
     """Serve HTTP until SIGTERM or Ctrl-C, then finish within ten seconds what was begun."""
     from app import instance, wiring
 
+    _check_host(host)
     _forbid_core_dumps()
     wanted = dataclasses.replace(settings(), host=host, port=port, workers=workers, threads=threads)
     _check_workers(wanted)
@@ -84,6 +85,12 @@ def _forbid_core_dumps() -> None:
         import resource
 
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def _check_host(host: str) -> None:
+    # An empty one, of a variable that is not set, would listen at every address of the machine.
+    if not (host.isascii() and host.isprintable() and host.strip()):
+        raise click.UsageError("--host must be an address or a host name.")
 
 
 def _check_workers(wanted: Settings) -> None:

@@ -55,7 +55,7 @@ def _show(found: Overview) -> None:
         print_table(("workflows", "state", "why"), waiting, title="Needs a person")
         for _, phase, _ in waiting:
             click.echo(f"They are listed by: atmem continuity list --state {phase}")
-    else:
+    elif not found.problems:
         click.echo("Nothing needs a person.")
     for problem in found.problems:
         click.echo(f"Problem: {problem}", err=True)

@@ -138,7 +138,10 @@ def serve_once(folder: Path) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("options", [["--port", "70000"], ["--threads", "0"], ["--workers", "2"], ["--nonsense"]])
+@pytest.mark.parametrize(
+    "options",
+    [["--port", "70000"], ["--threads", "0"], ["--workers", "2"], ["--nonsense"], ["--host", ""], ["--host", "\udcff"]],
+)
 def test_wrong_usage_exits_with_status_2(fresh_instance, monkeypatch, options):
     monkeypatch.setenv("ATMEM_INSTANCE", str(fresh_instance.folder))
 

@@ -67,6 +67,7 @@ def test_status_tells_what_would_stop_a_start(run, fresh_instance):
     told = run("status").stdout
     assert "cannot be opened, key 1 from file" in told
     assert "open, key" not in told
+    assert "Nothing needs a person" not in told
 
 
 def test_a_database_that_cannot_be_opened_is_named_with_the_reason(run, monkeypatch, tmp_path):
