@@ -1,0 +1,254 @@
+"""The Activity page's answers: what is listed, in which order, and where a page goes on."""
+
+from __future__ import annotations
+
+import base64
+import json
+from itertools import chain
+
+import pytest
+
+from continuity import jsontext
+from continuity.errors import MalformedError
+from observations import queries as reading
+from observations import recount, transfer
+from observations.costs import Cause, Outcome
+from observations.events import parse_event
+from observations.queries import DAYS_MOST, SCOPES_MOST, Range, WorkflowFilter
+from tests.observing import LEAST, NOW_US, WHOLE, charge, event, priced, queries_on
+
+DAY_S = 86_400
+
+
+@pytest.fixture
+def filled(store, taking):
+    """Five workflows a day apart in the scope local, one in demo at the third day."""
+    for n in range(5):
+        taking.accept("local", event(workflow_id=f"wf-{n}", attempt_id=f"at-{n}", run_id=f"r-{n}", time=n * DAY_S))
+    taking.accept("local", event(workflow_id="wf-1", attempt_id="at-1", run_id="r-1", event="blocked", time=DAY_S + 1))
+    taking.accept("demo", event(workflow_id="wf-d", attempt_id="at-d", run_id="r-d", time=2 * DAY_S))
+    return store
+
+
+def listed(store, asked=None, *, limit=2, actor="me", cursor=None):
+    """Return the ids of all pages, page by page."""
+    pages = []
+    while True:
+        asked = asked or WorkflowFilter(WHOLE)
+        page = queries_on(store).workflows(asked, actor=actor, limit=limit, cursor=cursor)
+        pages.append([each.workflow_id for each in page.workflows])
+        cursor = page.next_cursor
+        if cursor is None:
+            return pages
+
+
+def test_pages_are_newest_first_over_all_scopes(filled):
+    assert listed(filled) == [["wf-4", "wf-3"], ["wf-d", "wf-2"], ["wf-1", "wf-0"]]
+
+
+def test_demo_data_are_marked_and_can_be_left_out(filled):
+    lines = queries_on(filled).workflows(WorkflowFilter(WHOLE), actor="me").workflows
+
+    assert [each.workflow_id for each in lines if each.is_demo] == ["wf-d"]
+    assert "wf-d" not in chain(*listed(filled, WorkflowFilter(Range(("local",), 0, 9))))
+    assert queries_on(filled).scopes() == ["demo", "local"]
+
+
+def test_what_comes_while_somebody_pages_is_neither_shown_nor_moves_the_rest(filled, taking):
+    first = queries_on(filled).workflows(WorkflowFilter(WHOLE), actor="me", limit=2)
+    taking.accept("local", event(workflow_id="late", attempt_id="late", run_id="late", time=3 * DAY_S - 5))
+    taking.accept("local", event(workflow_id="newest", attempt_id="newest", run_id="newest", time=9 * DAY_S))
+
+    assert listed(filled, cursor=first.next_cursor) == [["wf-d", "wf-2"], ["wf-1", "wf-0"]]
+
+
+def test_filters_by_time_and_outcome(filled):
+    assert listed(filled, WorkflowFilter(Range(("local", "demo"), 2, 3))) == [["wf-3", "wf-d"], ["wf-2"]]
+    assert listed(filled, WorkflowFilter(WHOLE, Outcome.BLOCKED)) == [["wf-1"]]
+    assert listed(filled, WorkflowFilter(WHOLE, Outcome.COMPLETED)) == [[]]
+
+
+def test_a_search_finds_the_beginning_of_an_id_and_a_whole_attempt_id(filled, monkeypatch):
+    assert listed(filled, WorkflowFilter(WHOLE, search="wf-")) == [["wf-0", "wf-1"], ["wf-2", "wf-3"], ["wf-4", "wf-d"]]
+    assert listed(filled, WorkflowFilter(WHOLE, search="at-3")) == [["wf-3"]]
+    assert listed(filled, WorkflowFilter(WHOLE, search="f-")) == [[]]
+    assert listed(filled, WorkflowFilter(WHOLE, Outcome.BLOCKED, search="wf"), limit=1) == [["wf-1"], []]
+
+    monkeypatch.setattr(reading, "_CANDIDATES", 2)
+    pages = listed(filled, WorkflowFilter(WHOLE, Outcome.BLOCKED, search="wf"), limit=5)
+    assert list(chain(*pages)) == ["wf-1"]
+
+
+@pytest.mark.parametrize("limit", [0, -1, 201, 10**9])
+def test_a_page_has_a_bounded_size(filled, limit):
+    with pytest.raises(MalformedError):
+        queries_on(filled).workflows(WorkflowFilter(WHOLE), actor="me", limit=limit)
+
+
+def test_a_range_has_bounds():
+    for scopes, first, last in ((("a",), 1, 0), (("a",), 0, DAYS_MOST), (("a",) * (SCOPES_MOST + 1), 0, 1)):
+        with pytest.raises(MalformedError):
+            Range(scopes, first, last)
+
+
+# --- Cursors (C01) ---
+
+
+def test_a_cursor_is_good_for_its_person_and_question_alone(filled):
+    cursor = queries_on(filled).workflows(WorkflowFilter(WHOLE), actor="me", limit=2).next_cursor
+    asks = [
+        lambda: listed(filled, actor="you", cursor=cursor),
+        lambda: listed(filled, WorkflowFilter(WHOLE, Outcome.BLOCKED), cursor=cursor),
+        lambda: listed(filled, WorkflowFilter(Range(("local",), 0, 9)), cursor=cursor),
+        lambda: queries_on(filled).attempts("local", "wf-1", actor="me", cursor=cursor),
+        lambda: queries_on(filled, now_us=NOW_US + 901 * 10**6).workflows(
+            WorkflowFilter(WHOLE), actor="me", cursor=cursor
+        ),
+    ]
+
+    said = set()
+    for ask in asks:
+        with pytest.raises(MalformedError) as refused:
+            ask()
+        said.add(refused.value.message)
+    assert len(said) == 1
+
+
+def test_a_cursor_with_any_bit_changed_is_refused(filled):
+    cursor = queries_on(filled).workflows(WorkflowFilter(WHOLE), actor="me", limit=2).next_cursor
+    raw = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
+    flipped = [
+        base64.urlsafe_b64encode(raw[:n] + bytes([raw[n] ^ 1]) + raw[n + 1 :]).rstrip(b"=").decode()
+        for n in range(len(raw))
+    ]
+
+    for changed in [*flipped, cursor + "!", cursor + "A", cursor[:-1], "", "x" * 5_000, "é"]:
+        with pytest.raises(MalformedError):
+            queries_on(filled).workflows(WorkflowFilter(WHOLE), actor="me", cursor=changed)
+
+
+# --- One workflow ---
+
+
+def test_a_workflow_is_shown_attempt_by_attempt_with_its_charges(store, taking, monkeypatch):
+    monkeypatch.setattr(reading, "CHARGES_SHOWN", 2)
+    for n in range(3):
+        taking.accept("local", event(attempt_id=f"a{n}", time=10 - n, run_id=f"r{n}"))
+    for n in range(4):
+        taking.accept("local", priced(n, f"c{n}", attempt_id="a1", run_id="r1", time=20 + n, retry=True))
+
+    first = queries_on(store).attempts("local", "wf_1", actor="me", limit=2)
+    rest = queries_on(store).attempts("local", "wf_1", actor="me", limit=2, cursor=first.next_cursor)
+
+    assert [each.attempt_id for each in (*first.attempts, *rest.attempts)] == ["a2", "a1", "a0"]
+    retried = first.attempts[1]
+    assert (retried.sums.charges, retried.sums.cost_microusd) == (4, 6)
+    assert [each.charge_id for each in retried.charges] == ["c0", "c1"]
+    assert retried.attempt.cause is Cause.RETRY
+    assert first.attempts[0].sums.known_cost is None
+    assert rest.next_cursor is None
+    assert first.workflow.runs == 3
+
+
+def test_a_workflow_that_the_scope_does_not_know_is_none(filled):
+    assert queries_on(filled).attempts("demo", "wf-1", actor="me") is None
+    assert queries_on(filled).find(["demo", "nowhere"], "wf-1") == []
+
+
+def test_missing_is_null_and_amounts_are_digits_in_a_download(store, taking):
+    taking.accept("local", charge())
+
+    (line,) = queries_on(store).find(["local"], "wf_1")
+
+    shown = line.to_json()
+    assert (shown["cost_microusd"], shown["input_tokens"], shown["repeated_cost_microusd"]) == (None, None, None)
+    assert (shown["unpriced"], shown["outcomes"]["open"]) == (1, 1)
+    json.dumps(shown)
+
+
+def test_sources_beyond_the_list_are_one_line(store, taking, monkeypatch):
+    monkeypatch.setattr(reading, "NAMES_SHOWN", 2)
+    for n in range(4):
+        taking.accept("local", priced(10**n, f"c{n}", charge_source=f"s{n}", price_source=f"p{n}"))
+
+    found = queries_on(store).by_price_source(WHOLE)
+
+    assert [(each.name, each.is_other, each.sums.cost_microusd) for each in found] == [
+        ("p3", False, 1_000), ("p2", False, 100), (None, True, 11),
+    ]  # fmt: skip
+
+
+def test_charges_without_a_price_source_stand_under_no_name(store, taking):
+    taking.accept("local", charge())
+
+    (found,) = queries_on(store).by_price_source(WHOLE)
+
+    assert (found.name, found.is_other, found.sums.unpriced) == (None, False, 1)
+
+
+# --- In and out ---
+
+
+def lines(*events):
+    return [jsontext.canonical_bytes(each.to_json()) + b"\n" for each in events]
+
+
+def test_what_is_exported_can_be_imported_elsewhere_and_again(store, taking):
+    for each in (priced(7), event(attempt_id="a2", retry=True), event(event="completed")):
+        taking.accept("local", each)
+    exported = [jsontext.canonical_bytes(each) for each in transfer.export_events(store, "local")]
+
+    first = transfer.import_lines(taking, "other", exported)
+    again = transfer.import_lines(taking, "other", exported)
+
+    assert (first.accepted, again.accepted, again.replayed) == (3, 0, 3)
+    (copy,) = queries_on(store).find(["other"], "wf_1")
+    (original,) = queries_on(store).find(["local"], "wf_1")
+    assert copy.to_json() | {"scope": "local"} == original.to_json()
+    assert recount.check(store).is_sound
+
+
+def test_an_import_tells_what_is_wrong_by_line_and_takes_the_rest(store, taking):
+    bad = [b"{}\n", b"\n", b"[1]\n", b"x" * 9_000, b'{"format": "atmem.continuity.v1", "cost_usd": 1}\n']
+
+    done = transfer.import_lines(
+        taking, "local", [*lines(priced(7, event_id="e")), *bad, *lines(priced(8, event_id="f"))]
+    )
+
+    assert (done.accepted, done.refused, done.malformed, done.line) == (1, 1, 4, 7)
+    assert [message.partition(":")[0] for message in done.messages] == ["Line 2", "Line 4", "Line 5", "Line 6"]
+
+
+def test_an_import_that_was_cut_off_goes_on_where_it_was(store, taking):
+    events = [event(attempt_id=f"a{n}") for n in range(60)]
+    told = []
+
+    def cut(done):
+        told.append(done.line)
+        if len(told) == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        transfer.import_lines(taking, "local", lines(*events), progress=cut)
+    done = transfer.import_lines(taking, "local", lines(*events), start_line=told[-1] + 1)
+
+    assert told == [25, 50]
+    assert (done.accepted, done.line) == (10, 60)
+    assert transfer.import_lines(taking, "local", []).line == 0
+
+
+def test_attempts_are_exported_with_all_their_charges(store, taking):
+    taking.accept("local", priced(7))
+    taking.accept("local", priced(8, "c2"))
+    taking.accept("demo", priced(9))
+
+    (found,) = transfer.export_attempts(store, "local")
+
+    assert sorted(charge.cost_microusd for charge in found.charges.values()) == [7, 8]
+    assert list(transfer.export_attempts(store, "nowhere")) == []
+
+
+def test_what_is_kept_of_an_event_is_the_event():
+    sent = event(retry=True, time=1.25)
+
+    assert recount.event_of(jsontext.canonical_bytes({**LEAST, **sent.to_json()})) == parse_event(sent.to_json())
