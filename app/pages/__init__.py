@@ -16,6 +16,10 @@ resume_work     Decisions → Resume work: the list, and one workflow
 controls        what people do to a workflow from its page
 worklist        the list as a value; `workflow_view`, `situations`, `late`, `histories`: the workflow
 explanations    every reason of the decision table in words; `conflicts`: every refusal of a control
+activity        Activity → Resume work: what was observed, one workflow of it, and the files of both
+asking          what the page of activity was asked for; `activity_view`: its values; `costchart`: its chart
+money           what something cost in words: known, at least, not known, contradicted
+activity_downloads  JSON and CSV of what was observed; `spreadsheet`: cells that are no formulas
 wording         words for capabilities, modes, outcomes and spans of time
 timeline        geometry of an operation's attempts
 =============== ======================================================================
@@ -30,6 +34,7 @@ from flask import Blueprint, Flask
 from app import htmx
 from app.pages import (
     account,
+    activity,
     controls,
     destinations,
     display,
@@ -49,6 +54,7 @@ BLUEPRINTS: Final[tuple[Blueprint, ...]] = (
     reauthentication.blueprint,
     account.blueprint,
     controls.blueprint,
+    activity.blueprint,
 )
 """Every blueprint of pages; each names its whole paths."""
 

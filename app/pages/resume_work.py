@@ -32,6 +32,8 @@ DECIDING_ROLES: Final = (Role.OPERATOR, Role.ADMINISTRATOR)
 PAGE_SIZE: Final = 25
 _FILTERS: Final = ("state", "workspace", "q")
 _MARK_CHARS: Final = 16
+_CURSOR_KEPT_S: Final = 300
+"""How long an open list keeps the cursor of its next page, which is good for three times as long."""
 _LOCAL: Final = "http://127.0.0.1:8768"
 _FIRST_STEPS: Final = """\
 export ATMEM_EVIDENCE_TOKEN="$(atmem continuity credential \\
@@ -154,18 +156,28 @@ def _listed(caller: Caller, page: dict[str, Any], given: dict[str, str]) -> Work
 
 def _list_page(found: WorkList, *, problem: str = "", seen: str = "", status: int = 200) -> Response:
     """Answer with the list; with 204 when the browser that polls has this very list already."""
-    context = {"work": found, "problem": problem, "first_steps": _first_steps()}
-    content = render_template("fragments/resume_work/list_content.html", **context)
-    mark = hashlib.sha256(content.encode()).hexdigest()[:_MARK_CHARS]
+    mark = _mark(found)
     if mark == seen and htmx.wants_fragment():
         return Response(status=_NO_CONTENT)
     return htmx.render(
         page="pages/resume_work/index.html",
         fragment="fragments/resume_work/list.html",
         status=status,
+        work=found,
+        problem=problem,
         mark=mark,
-        **context,
+        first_steps=_first_steps(),
     )
+
+
+def _mark(found: WorkList) -> str:
+    """Return one word that differs whenever the list would look different.
+
+    Cursors are new with every answer and hold for a while: they count by the time in which they are made.
+    """
+    period = wiring().clock.now_us() // (_CURSOR_KEPT_S * limits.SECOND_US) if found.next_cursor else None
+    shown = repr((replace(found, next_cursor=None), period))
+    return hashlib.sha256(shown.encode()).hexdigest()[:_MARK_CHARS]
 
 
 def _first_steps() -> str:

@@ -43,7 +43,7 @@ class Shell:
 
 _ALL_GROUPS: Final = (
     Group("Decisions", (Place("Resume work", "resume_work.index", "hand-raised"),)),
-    Group("Activity", (Place("Runs", "activity.index", "chart-bar"),)),
+    Group("Activity", (Place("Resume work", "activity.index", "chart-bar"),)),
     Group("Threads", (Place("Threads", "threads.index", "chat-bubble-left-right"),)),
     Group("Records", (Place("Evidence", "evidence_pages.index", "document-magnifying-glass"),)),
     Group("Administration", (Place("Settings", "settings.index", "cog-6-tooth"),)),
@@ -53,7 +53,7 @@ _ALL_GROUPS: Final = (
 
 def install(app: Flask) -> None:
     """Let the layouts of `app` ask for the frame and forms for their token."""
-    app.context_processor(lambda: {"csrf_token": csrf_token, "shell": shell})
+    app.context_processor(lambda: {"csrf_token": csrf_token, "may_open": may_open, "shell": shell})
 
 
 def csrf_token() -> str:
@@ -73,18 +73,23 @@ def shell() -> Shell:
     )
 
 
+def may_open(endpoint: str) -> bool:
+    """Say whether there is a page that admits the person who is signed in."""
+    return _is_open(endpoint, _person().role)
+
+
 def _groups(role: Role) -> tuple[Group, ...]:
     groups = (
-        Group(group.title, tuple(_shown(place) for place in group.places if _is_open(place, role)))
+        Group(group.title, tuple(_shown(place) for place in group.places if _is_open(place.endpoint, role)))
         for group in _ALL_GROUPS
     )
     return tuple(group for group in groups if group.places)
 
 
-def _is_open(place: Place, role: Role) -> bool:
-    if place.endpoint not in current_app.view_functions:
+def _is_open(endpoint: str, role: Role) -> bool:
+    if endpoint not in current_app.view_functions:
         return False
-    mark = admission.admission_of(current_app, place.endpoint)
+    mark = admission.admission_of(current_app, endpoint)
     return mark is not None and role in mark.roles
 
 

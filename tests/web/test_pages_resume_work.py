@@ -219,6 +219,21 @@ def test_the_lists_poll_answers_nothing_until_it_would_look_different(stage, op)
     assert poll_of(changed) != poll
 
 
+def test_a_long_lists_poll_brings_a_new_cursor_before_the_old_one_ends(stage, op):
+    for _ in range(26):
+        stage.prepare()
+    first = get(op, LIST)
+
+    assert get(op, poll_of(first), **HTMX).status_code == 204
+    stage.site.clock.advance(301)
+    renewed = get(op, poll_of(first), **HTMX)
+
+    assert renewed.status_code == 200
+    stage.site.clock.advance(700)
+    assert get(op, cursor_in(first)).status_code == 303
+    assert keys_in(get(op, cursor_in(renewed))) == ["work-1"]
+
+
 def test_a_workflows_poll_answers_nothing_opens_nothing_and_writes_nothing_until_it_changes(stage, op):
     scene = stage.mail()
     poll = poll_of(get(op, page_of(scene)))
