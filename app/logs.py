@@ -16,6 +16,7 @@ import re
 import sys
 import traceback
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final, TextIO
 
@@ -102,13 +103,16 @@ def access(time_us: int, environ: Mapping[str, Any], **numbers: int | str) -> No
     stream = _AccessLog.stream
     if stream is None:
         return
-    stream.write(
+    text = (
         f'{{"time":"{_stamp(time_us)}","level":"info","event":"request","request_id":"{numbers["request_id"]}",'
         f'"status":{numbers["status"]},"took_us":{numbers["took_us"]},'
         f'"method":{_quoted(environ["REQUEST_METHOD"])},"path":{_quoted(environ["PATH_INFO"])},'
         f'"address":{_quoted(environ.get("REMOTE_ADDR", ""))}}}\n'
     )
-    stream.flush()
+    # What was done is committed: a log on a full disk must not take the reply away.
+    with suppress(OSError):
+        stream.write(text)
+        stream.flush()
 
 
 def _stamp(time_us: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import logging
@@ -86,6 +87,17 @@ def test_no_value_can_forge_a_line_or_speak_to_a_terminal(log):
     assert text.isascii()
     assert "\x1b" not in text
     assert lines(log)[0]["name"] == FORGED
+
+
+class _FullDisk(io.StringIO):
+    def write(self, text):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_log_on_a_full_disk_takes_no_reply_away(log):
+    logs.configure_access(_FullDisk())
+
+    assert bare_app().test_client().get("/v1/query", base_url=BASE).status_code == 200
 
 
 def test_a_long_value_is_cut(log):
