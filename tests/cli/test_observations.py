@@ -1,0 +1,114 @@
+"""`atmem observations` and observers' credentials, as typed on the server's host."""
+
+from __future__ import annotations
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from continuity.transport import Transport
+from tests.cli.commands import Terminal
+from tests.observing import charge, event, priced
+
+
+@pytest.fixture
+def terminal(running_server, tmp_path):
+    return Terminal(running_server, tmp_path)
+
+
+def file_of(folder, *events):
+    path = folder / "events.jsonl"
+    path.write_text("".join(json.dumps(each.to_json()) + "\n" for each in events))
+    return str(path)
+
+
+def here(terminal, *arguments, **options):
+    return terminal.here("observations", *arguments, server=False, **options)
+
+
+def test_events_are_imported_exported_and_counted_again(terminal, tmp_path):
+    told = [event(event_id="e1"), priced(7, event_id="e2"), event(event_id="e3", event="completed")]
+    path = file_of(tmp_path, *told)
+
+    first = here(terminal, "import", path)
+    again = here(terminal, "import", path, "--json")
+    exported = here(terminal, "export")
+    checked = here(terminal, "rebuild", "--check", "--json")
+
+    assert (first.exit_code, first.stdout) == (0, "3 new, 0 known, 0 refused as contradicting, 0 malformed.\n")
+    assert json.loads(again.stdout)["replayed"] == 3
+    assert [json.loads(line) for line in exported.stdout.splitlines()] == [each.to_json() for each in told]
+    assert json.loads(checked.stdout) == {"events": 3, "sound": True, "problems": [], "rebuilt": False}
+    assert here(terminal, "rebuild").exit_code == 0
+
+
+def test_a_file_with_a_wrong_line_says_which_and_fails(terminal, tmp_path):
+    path = file_of(tmp_path, event())
+    with Path(path).open("a") as stream:
+        stream.write("nonsense\n")
+
+    done = here(terminal, "import", path)
+
+    assert done.exit_code == 1
+    assert "Line 2" in done.stderr
+    assert "1 new" in done.stdout
+
+
+def test_a_scope_is_checked(terminal, tmp_path):
+    done = here(terminal, "import", file_of(tmp_path, event()), "--scope", "a b")
+
+    assert done.exit_code == 1
+    assert "--scope" in done.stderr
+
+
+def test_attempts_and_charges_are_sent_as_spans(terminal, tmp_path):
+    here(terminal, "import", file_of(tmp_path, event(), charge(), event(attempt_id="at_2")))
+    seen = []
+
+    class Collector(BaseHTTPRequestHandler):
+        def do_POST(self):
+            seen.append(self.rfile.read(int(self.headers["Content-Length"])))
+            self.send_response(200)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *args):
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Collector)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    done = here(terminal, "export", "--otlp", f"http://127.0.0.1:{server.server_address[1]}/v1/traces")
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+    assert (done.exit_code, done.stderr) == (0, "3 spans sent.\n")
+    assert len(seen) == 1
+
+
+def test_an_observer_s_credential_submits_events_and_nothing_else(terminal):
+    token = terminal.token("--principal", "producer", "--observer", "--scope", "mine")
+
+    with Transport(terminal.server.url, token) as transport:
+        told = transport.call("POST", "/v1/continuity/events", event(event_id="e1").to_json())
+    exported = here(terminal, "export", "--scope", "mine")
+
+    assert told == {"accepted": True, "replayed": False}
+    assert json.loads(exported.stdout)["event_id"] == "e1"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ["--observer"], ["--scope", "s"], ["--observer", "--scope", "s", "--coordinator"],
+        ["wf_" + "0" * 32, "--observer", "--scope", "s"],
+    ],
+)  # fmt: skip
+def test_options_that_do_not_go_together_are_wrong_usage(terminal, wrong):
+    done = terminal.here("continuity", "credential", "--principal", "p", *wrong, *terminal.as_person())
+
+    assert done.exit_code == 2
