@@ -64,6 +64,13 @@ _HTTP: Final[dict[int, tuple[str, str]]] = {
 """Code and message for what routing and parsing refuse by themselves."""
 
 
+_VAULT: Final[dict[type[ContinuityError], str]] = {
+    KeySourceError: "The vault's keys cannot be used now. Nothing was done; the server's log says why.",
+    IntegrityError: "What is stored contradicts itself. Nothing was done; the server's log says what.",
+}
+"""What a caller is told of the vault's own trouble: its messages name files of the host, for the log alone."""
+
+
 def error_bytes(code: str, message: str, identifier: str) -> bytes:
     """Return the body of an error reply (wire.md, Errors)."""
     body = {"error": {"code": code, "message": message}, "format": ERROR_FORMAT, "request_id": identifier}
@@ -81,7 +88,7 @@ def status_of(error: ContinuityError) -> int:
 def render(error: ContinuityError) -> Response:
     """Answer a request with `error`."""
     status = status_of(error)
-    response = json_response(_body(error.code, error.message), status)
+    response = json_response(_body(error.code, _VAULT.get(type(error), error.message)), status)
     if isinstance(error, ThrottledError | UnavailableError):
         response.headers["Retry-After"] = str(error.retry_after_s)
     elif isinstance(error, SealedError | KeySourceError):
@@ -89,7 +96,7 @@ def render(error: ContinuityError) -> Response:
     elif isinstance(error, UnauthenticatedError):
         response.headers["WWW-Authenticate"] = "Bearer"
     if status >= 500:  # noqa: PLR2004
-        _log(error, code=error.code)
+        _log(error, code=error.code, message=error.message)
     return response
 
 
@@ -124,5 +131,6 @@ def render_unexpected(error: Exception) -> Response:
     return json_response(_body(*UNEXPECTED), 500)
 
 
-def _log(error: Exception, *, code: str) -> None:
-    logs.failure(error, request_id=request_id(), code=code, endpoint=request.endpoint or "")
+def _log(error: Exception, *, code: str, message: str | None = None) -> None:
+    told = {} if message is None else {"message": message}
+    logs.failure(error, request_id=request_id(), code=code, endpoint=request.endpoint or "", **told)

@@ -125,6 +125,15 @@ def test_statuses_that_mean_later_say_when(client):
     assert client.get("/refused/unauthenticated", base_url=BASE).headers["WWW-Authenticate"] == "Bearer"
 
 
+@pytest.mark.parametrize("code", ["vault_integrity_error", "vault_key_unavailable"])
+def test_what_is_wrong_with_the_vaults_files_is_for_the_log_alone(client, code, caplog):
+    reply = client.get(f"/refused/{code}", base_url=BASE)
+
+    assert "A sentence." not in reply.text
+    assert "Nothing was done" in reply.json["error"]["message"]
+    assert caplog.records[-1].fields["message"] == "A sentence."
+
+
 def test_no_status_stands_twice_for_one_class():
     assert len(STATUS) == len({cls.__name__ for cls in STATUS})
 
