@@ -1,6 +1,7 @@
 """`atmem demo`: the story that the product exists for, with real processes and a real document.
 
-A worker is killed between the effect and its receipt; a second one resumes; one document is published. The
+A worker is killed between the effect and its receipt; a second one resumes; one document is published; what it all
+reportedly cost is in Activity, as made-up data of the scope ``demo``. The
 demo runs the same commands that a person would type and believes only what it finds afterwards: the files on
 the disk and what the server says. It ends with status 0 only if all of it was true.
 """
@@ -36,8 +37,12 @@ ADMINISTRATOR: Final = "administrator"
 STEP_TIMEOUT_S: Final = 60.0
 LEASE_MARGIN_S: Final = 1.0
 STOPPED_SAFELY: Final = 2
+SCOPE: Final = "demo"
+"""Observation scope of made-up data."""
+COST_MICROUSD: Final = 2_345
 _BAR_TICK_S: Final = 0.25
 _PASSWORD_BYTES: Final = 15
+_TOKEN_BYTES: Final = 32
 _LOG_LINES: Final = 10
 # The worker of the example, which ends itself as `kill -9` would once the effect is on the disk.
 _KILLED_WORKER: Final = """
@@ -92,13 +97,15 @@ class _Work:
 
     workflow_id: str
     published: Path
+    url: str
     operator: str = field(repr=False)
     worker: str = field(repr=False)
 
     @property
     def run(self) -> tuple[str, ...]:
         """The worker's command, the same at every attempt."""
-        return ("run", "--workflow-id", self.workflow_id, "--output", str(self.published))
+        words = ("run", "--workflow-id", self.workflow_id, "--output", str(self.published))
+        return (*words, "--atflows-url", self.url)
 
 
 @dataclass
@@ -109,6 +116,7 @@ class _Demo:
     server: subprocess.Popen[str]
     url: str
     password: str = field(repr=False)
+    producer: str = field(default="", repr=False)
     steps: int = 0
 
     @classmethod
@@ -119,17 +127,17 @@ class _Demo:
         signal.signal(signal.SIGTERM, _interrupt)
         click.echo(f"A fresh instance in {folder}")
         made = json.loads(_run(_atmem("init", "--json"), folder))
-        password = secrets.token_urlsafe(_PASSWORD_BYTES)
+        password, producer = secrets.token_urlsafe(_PASSWORD_BYTES), secrets.token_urlsafe(_TOKEN_BYTES)
         passwords = f"{made['bootstrap']['password']}\n{password}\n"
         change = _atmem("users", "change-password", ADMINISTRATOR, "--password-file", "-", "--json")
         _run(change, folder, given=passwords)
         with (folder / "server.log").open("w") as log:
             server = subprocess.Popen(
-                _atmem("serve", "--port", "0", "--json"), env=_environment(folder), stdout=subprocess.PIPE,
-                stderr=log, text=True,
+                _atmem("serve", "--port", "0", "--json"), env=_environment(folder, producer=producer),
+                stdout=subprocess.PIPE, stderr=log, text=True,
             )  # fmt: skip
             try:
-                yield cls(folder, server, _address(server, folder), password)
+                yield cls(folder, server, _address(server, folder), password, producer)
             finally:
                 _end(server)
 
@@ -141,7 +149,9 @@ class _Demo:
         work = self._prepare(source)
         self._lose_a_worker(work)
         result = self._resume(work)
+        observed = self._charge(work)
         self._check("Running it once more returns the saved result", self._result(work) == result)
+        self._check("The saved result adds nothing to what it cost", self._observed() == observed)
         files = [path for path in work.published.iterdir() if path.is_file()]
         self._check("One file is in the folder, and it is the document", _digests(files) == [digest])
         self._check("The receipt says the same", result.get("sha256") == digest)
@@ -164,14 +174,14 @@ class _Demo:
         workflow_id = prepared["workflow_id"]
         _run(_atmem("continuity", "enable", workflow_id, "--url", self.url, "--json"), self.folder, token=operator)
         worker = self._credential(workflow_id, "--principal", "document-worker")
-        work = _Work(workflow_id, published, operator, worker)
+        work = _Work(workflow_id, published, self.url, operator, worker)
         self._check("An operator has reviewed and enabled it", self._view(work)["enabled"] is True)
         return work
 
     def _lose_a_worker(self, work: _Work) -> None:
         killed = subprocess.run(
             [sys.executable, "-c", _KILLED_WORKER, *work.run],
-            env=_environment(self.folder, token=work.worker, url=self.url), capture_output=True,
+            env=_environment(self.folder, token=work.worker, url=self.url, producer=self.producer), capture_output=True,
             timeout=STEP_TIMEOUT_S, check=False,
         )  # fmt: skip
         self._check("A worker was killed (SIGKILL) after the effect, before its receipt", killed.returncode < 0)
@@ -191,15 +201,45 @@ class _Demo:
         self._check("The work is completed, its receipt saved", operation["status"] == "completed")
         return result
 
+    def _charge(self, work: _Work) -> list[dict[str, Any]]:
+        """Report a made-up charge for either attempt, the second without a price; return all that was observed."""
+        from continuity.client import AtFlowsObserver
+        from observations.events import Event, EventName
+
+        operation = self._view(work)["operations"][0]
+        observer = AtFlowsObserver(self.url, self.producer)
+        prices = ({"cost_microusd": COST_MICROUSD, "price_source": "demo-price-list-1"}, {})
+        for number, (attempt, price) in enumerate(zip(operation["attempts"], prices, strict=True), start=1):
+            observer.deliver(Event(
+                event_id=f"demo-{number}-{work.workflow_id}", workflow_id=work.workflow_id,
+                operation_id=operation["operation_id"], run_id=attempt["run_id"], attempt_id=attempt["attempt_id"],
+                event=EventName.USAGE, time=time.time(), charge_id=f"demo-response-{number}",
+                charge_source="demo-account", input_tokens=1_200, output_tokens=80, **price,
+            ))  # fmt: skip
+        observer.close()
+        observed = self._observed()
+        attempts = {event["attempt_id"] for event in observed}
+        recoveries = {event["attempt_id"] for event in observed if event.get("recovery")}
+        self._check("AtFlows has seen two attempts, one of them a recovery", (len(attempts), len(recoveries)) == (2, 1))
+        costs = [event.get("cost_microusd") for event in observed if "charge_id" in event]
+        self._check("It knows of two charges, one priced and one not", costs == [COST_MICROUSD, None])
+        click.echo(f"     Reported: at least ${COST_MICROUSD / 1e6:.6f}, 1 charge of unknown cost (made-up data).")
+        return observed
+
+    def _observed(self) -> list[dict[str, Any]]:
+        lines = _run(_atmem("observations", "export", "--scope", SCOPE), self.folder).splitlines()
+        return [json.loads(line) for line in lines]
+
     def _result(self, work: _Work) -> dict[str, Any]:
-        printed = _run(_example(*work.run), self.folder, token=work.worker, url=self.url)
+        printed = _run(_example(*work.run), self.folder, token=work.worker, url=self.url, producer=self.producer)
         result: dict[str, Any] = json.loads(printed)["result"]
         return result
 
     def _stopped(self, work: _Work) -> dict[str, Any]:
         done = subprocess.run(
-            _example(*work.run), env=_environment(self.folder, token=work.worker, url=self.url), capture_output=True,
-            text=True, timeout=STEP_TIMEOUT_S, check=False,
+            _example(*work.run),
+            env=_environment(self.folder, token=work.worker, url=self.url, producer=self.producer),
+            capture_output=True, text=True, timeout=STEP_TIMEOUT_S, check=False,
         )  # fmt: skip
         if done.returncode != STOPPED_SAFELY:
             raise StoryError(f"The second worker was not held back (status {done.returncode}). {done.stderr.strip()}")
@@ -261,7 +301,7 @@ def _example(*words: str) -> list[str]:
     return [sys.executable, "-m", "continuity.example", *words]
 
 
-def _environment(folder: Path, *, token: str = "", url: str = "") -> dict[str, str]:
+def _environment(folder: Path, *, token: str = "", url: str = "", producer: str = "") -> dict[str, str]:
     """Return the environment of a step: nothing of another instance, secrets only where they are used."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("ATMEM_", "ATFLOWS_"))}
     kept["ATMEM_INSTANCE"] = str(folder / "instance")
@@ -269,13 +309,17 @@ def _environment(folder: Path, *, token: str = "", url: str = "") -> dict[str, s
         kept["ATMEM_EVIDENCE_TOKEN"] = token
     if url:
         kept["ATMEM_URL"] = url
+    if producer:
+        kept |= {"ATFLOWS_CONTINUITY_TOKEN": producer, "ATFLOWS_CONTINUITY_SCOPE": SCOPE}
     return kept
 
 
-def _run(command_line: Sequence[str], folder: Path, *, token: str = "", url: str = "", given: str = "") -> str:
+def _run(
+    command_line: Sequence[str], folder: Path, *, token: str = "", url: str = "", given: str = "", producer: str = ""
+) -> str:
     done = subprocess.run(
-        command_line, env=_environment(folder, token=token, url=url), input=given, capture_output=True, text=True,
-        timeout=STEP_TIMEOUT_S, check=False,
+        command_line, env=_environment(folder, token=token, url=url, producer=producer), input=given,
+        capture_output=True, text=True, timeout=STEP_TIMEOUT_S, check=False,
     )  # fmt: skip
     if done.returncode != 0:
         raise StoryError(f"{' '.join(command_line[2:5])} … failed: {done.stderr.strip() or done.stdout.strip()}")
