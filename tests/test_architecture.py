@@ -27,6 +27,8 @@ OFFENCES = [
     ("nothing-imports-app", "observations/events.py", "import app.config"),
     ("sdk-without-server", "continuity/tools.py", "import continuity.store"),
     ("sdk-without-server", "observations/client.py", "import continuity.services"),
+    ("producers-without-server", "observations/client.py", "import observations.store"),
+    ("producers-without-server", "observations/usage.py", "import observations.costs, observations.queries"),
     ("server-without-sdk", "app/wiring.py", "import continuity.client"),
     ("server-without-sdk", "app/cli/__init__.py", "import continuity.tools"),
     ("vault-knows-errors-only", "continuity/vault/place.py", "import continuity.limits"),
@@ -37,6 +39,7 @@ OFFENCES = [
     ("core-is-pure", "continuity/limits.py", "import random"),
     ("core-is-pure", "continuity/decisions/states.py", "import secrets"),
     ("core-is-pure", "observations/events.py", "import socket"),
+    ("core-is-pure", "observations/costs.py", "import time"),
     ("delivery-decides-nothing", "app/api/__init__.py", "import continuity.store"),
     ("delivery-decides-nothing", "app/cli/__init__.py", "import continuity.vault"),
     ("auth-without-vault", "app/auth/tokens.py", "import continuity.vault"),
@@ -100,7 +103,7 @@ def test_the_contracts_of_the_sdk_name_every_layer_above_the_server():
 
 def test_the_contract_of_purity_names_every_layer_below_the_server():
     layers = contract_of("continuity-layers")["layers"]
-    core = names(*layers[layers.index("vault | store") + 1 :]) | {"observations.events"}
+    core = names(*layers[layers.index("vault | store") + 1 :]) | {"observations.events", "observations.costs"}
 
     assert set(contract_of("core-is-pure")["source_modules"]) == core
 
