@@ -9,7 +9,7 @@ from typing import Final
 from app.pages import costchart, timeline
 from app.pages.asking import SPANS, Question
 from app.pages.money import Cost, Count, cost_of, cost_of_charge, dollars, input_tokens, output_tokens
-from app.pages.wording import Named
+from app.pages.wording import Named, span
 from observations.costs import Cause, Charge, CostState, Outcome
 from observations.queries import (
     DEMO,
@@ -162,6 +162,7 @@ class AttemptRow:
     outcome_value: Outcome
     first: float
     last: float
+    took: str
     cost: Cost
     unlisted: int
 
@@ -283,6 +284,7 @@ def _attempt(number: int, found: AttemptLine) -> AttemptRow:
         number=number, attempt_id=found.attempt_id, operation_id=attempt.operation_id, run_id=attempt.run_id,
         cause=CAUSES[attempt.cause], outcome=OUTCOMES[attempt.outcome], outcome_value=attempt.outcome,
         first=attempt.first_us / _SECOND_US, last=attempt.last_us / _SECOND_US,
+        took=span((attempt.last_us - attempt.first_us) / _SECOND_US),
         cost=cost_of(found.sums), unlisted=found.sums.charges - len(found.charges),
     )  # fmt: skip
 

@@ -10,6 +10,7 @@ from observations.events import FORMAT, parse_event
 from tests.web.site import Site
 
 ACTIVITY = "/activity"
+_numbers = itertools.count()
 
 
 class Observer:
@@ -18,11 +19,10 @@ class Observer:
     def __init__(self, site: Site, scope: str = "local") -> None:
         self.site = site
         self.scope = scope
-        self._numbers = itertools.count()
 
     def tell(self, workflow_id: str = "flow-1", attempt_id: str = "at-1", event: str = "execute", **more: Any) -> None:
         told = {
-            "format": FORMAT, "event_id": f"{self.scope}-{next(self._numbers)}", "workflow_id": workflow_id,
+            "format": FORMAT, "event_id": f"{self.scope}-{next(_numbers)}", "workflow_id": workflow_id,
             "operation_id": f"{workflow_id[:100]}-op", "run_id": "run-1", "attempt_id": attempt_id, "event": event,
             "time": self.site.clock.now_us() // 1_000_000, **more,
         }  # fmt: skip
