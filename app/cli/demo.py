@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import secrets
+import select
 import signal
 import subprocess
 import sys
@@ -69,11 +70,12 @@ class StoryError(click.ClickException):
 def command(*, ends: bool, instance: Path | None, document: Path | None) -> None:
     """Publish a document, lose the worker, resume: one publication."""
     with _folder(instance) as folder, _Demo.started(folder) as demo:
+        demo.is_watched = not ends
+        demo.open_dashboard()
         demo.tell(document, is_kept=instance is not None or not ends)
         if ends:
             return
-        click.echo(f"\nThe dashboard: {demo.url}")
-        click.echo(f"Sign in as {ADMINISTRATOR} with the password {demo.password}")
+        click.echo(f"\nThe dashboard stays at {demo.url}: one payment there waits for your decision.")
         click.echo("Serving until Ctrl-C.")
         demo.wait()
     click.echo("Stopped.")
@@ -117,6 +119,7 @@ class _Demo:
     url: str
     password: str = field(repr=False)
     producer: str = field(default="", repr=False)
+    is_watched: bool = False
     steps: int = 0
 
     @classmethod
@@ -140,6 +143,37 @@ class _Demo:
                 yield cls(folder, server, _address(server, folder), password, producer)
             finally:
                 _end(server)
+
+    # ---- the dashboard
+
+    def open_dashboard(self) -> None:
+        """Fill the dashboard, and say where it is to whoever may want to watch."""
+        self._set_scenes()
+        if self.is_watched:
+            click.echo(f"\nThe dashboard: {self.url}")
+            click.echo(f"Sign in as {ADMINISTRATOR} with the password {self.password}")
+            click.echo("What follows can be watched there, in Decisions and in Activity.\n")
+
+    def _set_scenes(self) -> None:
+        from app.cli import demo_scenes
+        from continuity.client import ContinuityClient
+
+        with ContinuityClient(self.url, self._credential("--principal", "example-agent")) as client:
+            count = demo_scenes.set_up(client)
+            phases = {each["phase"] for each in client.list_workflows(limit=count)["workflows"]}
+        self._check("The dashboard has work in every phase to look at", phases == demo_scenes.PHASES)
+
+    def _enable(self, work: _Work) -> None:
+        """Enable the work: where somebody watches, they may do it in the browser first."""
+        if self.is_watched and sys.stdin.isatty() and os.name != "nt":
+            click.echo(f"     Review it: {self.url}/resume-work/{work.workflow_id}")
+            click.echo("     Enable recovery there, or press Enter to enable it from here.")
+            while not select.select([sys.stdin], [], [], 1.0)[0]:
+                if self._view(work)["enabled"]:
+                    return
+            sys.stdin.readline()
+        enable = _atmem("continuity", "enable", work.workflow_id, "--url", self.url, "--json")
+        _run(enable, self.folder, token=work.operator)
 
     # ---- the story
 
@@ -172,9 +206,9 @@ class _Demo:
         prepared = json.loads(_run(_example(*prepare), self.folder, token=operator, url=self.url))
         self._check("An agent has prepared the work; it waits for review", prepared["enabled"] is False)
         workflow_id = prepared["workflow_id"]
-        _run(_atmem("continuity", "enable", workflow_id, "--url", self.url, "--json"), self.folder, token=operator)
         worker = self._credential(workflow_id, "--principal", "document-worker")
         work = _Work(workflow_id, published, self.url, operator, worker)
+        self._enable(work)
         self._check("An operator has reviewed and enabled it", self._view(work)["enabled"] is True)
         return work
 

@@ -33,7 +33,8 @@ def test_the_demo_publishes_one_document_and_ends_with_status_0(tmp_path: Path) 
     assert told.returncode == 0, told.stderr
     published = list((tmp_path / "demo" / "published").iterdir())
     assert [path.read_text() for path in published] == ["What the demo publishes.\n"]
-    assert re.findall(r"^ +(\d+)\. ", told.stdout, re.MULTILINE) == [str(n) for n in range(1, 15)]
+    assert re.findall(r"^ +(\d+)\. ", told.stdout, re.MULTILINE) == [str(n) for n in range(1, 16)]
+    assert "work in every phase" in told.stdout
     assert "killed (SIGKILL)" in told.stdout
     assert "at least $0.002345, 1 charge of unknown cost" in told.stdout
 
