@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -353,9 +354,10 @@ def new_operation(definition: OperationDefinition, *, ordinal: int, epoch: int) 
         idempotency_key=new_id("ik"),
         can_query="query" in definition.capability,
         is_idempotent="idempotent" in definition.capability,
-        timeout_us=round(definition.timeout_seconds * SECOND_US),
-        retention_us=round(definition.retention_seconds * SECOND_US),
-        absence_us=None if absence_s is None else round(absence_s * SECOND_US),
+        # Parts of a microsecond count against us: longer to wait, shorter to repeat.
+        timeout_us=math.ceil(definition.timeout_seconds * SECOND_US),
+        retention_us=math.floor(definition.retention_seconds * SECOND_US),
+        absence_us=None if absence_s is None else math.ceil(absence_s * SECOND_US),
         epoch=epoch,
     )
 

@@ -9,7 +9,9 @@ import sqlalchemy as sa
 
 from continuity import limits
 from continuity.errors import ConflictError, MalformedError
+from continuity.services.workflows import new_operation
 from continuity.store import schema
+from continuity.wire import OperationDefinition
 from tests.integration.governed import ONE, TWO, Governed, govern, process_of
 
 BEGIN = {"name": "publish", "run_id": "r1", "attempt_id": "a1"}
@@ -203,3 +205,14 @@ def test_the_vaults_row_is_locked_before_the_workflows(postgresql_store, tmp_pat
         locking.rollback()
     thread.join()
     assert answers[0]["action"] == "execute"
+
+
+def test_parts_of_a_microsecond_make_waits_longer_and_windows_shorter():
+    definition = OperationDefinition.from_json({
+        "name": "pay", "tool": "pay", "capability": ["idempotent", "query"], "timeout_seconds": 1e-7,
+        "retention_seconds": 100.0000019, "absence_final_after_seconds": 1.0000011,
+    })  # fmt: skip
+
+    operation = new_operation(definition, ordinal=0, epoch=1)
+
+    assert (operation.timeout_us, operation.retention_us, operation.absence_us) == (1, 100_000_001, 1_000_002)
