@@ -21,7 +21,7 @@ BARS_MOST: Final = 62
 _SIZES: Final = (1, 7, 30, 90)
 """Days of a bar."""
 _LEFT: Final = 84
-_RIGHT: Final = 8
+_RIGHT: Final = 22
 _TOP: Final = 24
 _BOTTOM: Final = 26
 _PLOT_WIDTH: Final = WIDTH - _LEFT - _RIGHT
@@ -93,14 +93,17 @@ def draw(days: Sequence[DaySums], *, first_day: int, last_day: int) -> Chart | N
         found.setdefault((each.day - start) // size, []).append(each)
     most = max(_cost(each) for each in found.values())
     step = _step(most)
+    # One line above the highest bar is enough.
+    ticks = max(1, -(-most // step))
+    top = step * ticks
     bars = []
     for index, held in sorted(found.items()):
         begin = start + index * size
         span = (max(begin, first_day), begin + size - 1)
-        bars.append(_bar(held, span, place=(index + 0.5) / slots, slot=_PLOT_WIDTH / slots, top=step * _TICKS))
+        bars.append(_bar(held, span, place=(index + 0.5) / slots, slot=_PLOT_WIDTH / slots, top=top))
     return Chart(
         bars=tuple(bars),
-        amounts=tuple(Tick(_y(step * number, step * _TICKS), dollars(step * number)) for number in range(_TICKS + 1)),
+        amounts=tuple(Tick(_y(step * number, top), dollars(step * number)) for number in range(ticks + 1)),
         labels=tuple(_labels(start, size, slots)),
         days=size,
         has_unknown=any(bar.whole.unknown for bar in bars),
@@ -133,7 +136,7 @@ def _cost(days: Iterable[DaySums]) -> int:
 
 
 def _step(most: int) -> int:
-    """Return the smallest 1, 2 or 5 with zeros of which `_TICKS` reach `most`."""
+    """Return the smallest 1, 2 or 5 with zeros of which at most `_TICKS` reach `most`."""
     power = 1
     while True:
         for digit in (1, 2, 5):
