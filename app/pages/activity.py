@@ -8,16 +8,17 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
-from flask import Blueprint, Response, render_template, url_for
+from flask import Blueprint, Response, url_for
 
 from app import htmx
 from app.auth.admission import admits, admitted
 from app.auth.identity import auth, poll
 from app.extensions import wiring
 from app.pages import activity_downloads as downloads
-from app.pages.activity_view import Activity, Read, activity, observed
+from app.pages.activity_view import Activity, Observed, Read, activity, observed
 from app.pages.asking import DATES, FILTERS, Question, read_question
 from app.pages.notes import WORDS, leave_note
 from app.paths import WORKFLOW_ID
@@ -35,6 +36,8 @@ PAGE_SIZE: Final = 25
 ATTEMPTS_SIZE: Final = 50
 CSV_TYPE: Final = "text/csv; charset=utf-8"
 _MARK_CHARS: Final = 16
+_CURSOR_KEPT_US: Final = 300 * 1_000_000
+"""How long an open page keeps the cursor of its next page, which is good for three times as long."""
 _NO_CONTENT: Final = 204
 _UNPROCESSABLE: Final = 422
 _LOCAL: Final = "http://127.0.0.1:8768"
@@ -168,19 +171,24 @@ def _read(caller: Caller, question: Question, scopes: list[str], *, cursor: str 
 
 
 def _page(found: Activity, *, problem: str = "", seen: str = "") -> Response:
-    context = {"activity": found, "problem": problem, "first_steps": _first_steps()}
-    content = render_template("fragments/activity/overview_content.html", **context)
     return _unless_seen(
-        content, seen, page="pages/activity/index.html", fragment="fragments/activity/overview.html",
-        status=_UNPROCESSABLE if problem else 200, **context,
+        _mark(found), seen, page="pages/activity/index.html", fragment="fragments/activity/overview.html",
+        status=_UNPROCESSABLE if problem else 200, activity=found, problem=problem, first_steps=_first_steps(),
     )  # fmt: skip
 
 
-def _unless_seen(
-    content: str, seen: str, *, page: str, fragment: str, status: int = 200, **context: object
-) -> Response:
-    """Answer with page or fragment; with 204 when the browser that polls has this very content already."""
-    mark = hashlib.sha256(content.encode()).hexdigest()[:_MARK_CHARS]
+def _mark(found: Activity | Observed, *more: object) -> str:
+    """Return one word that differs whenever the page would look different.
+
+    Cursors are new with every answer and hold for a while: they count by the time in which they are made.
+    """
+    period = wiring().clock.now_us() // _CURSOR_KEPT_US if found.next_cursor else None
+    shown = repr((replace(found, next_cursor=None), period, more))
+    return hashlib.sha256(shown.encode()).hexdigest()[:_MARK_CHARS]
+
+
+def _unless_seen(mark: str, seen: str, *, page: str, fragment: str, status: int = 200, **context: object) -> Response:
+    """Answer with page or fragment; with 204 when the browser that polls has this very one already."""
     if mark == seen and htmx.wants_fragment():
         return Response(status=_NO_CONTENT)
     return htmx.render(page=page, fragment=fragment, status=status, mark=mark, **context)
@@ -207,11 +215,11 @@ def _workflow_page(
     chosen = _chosen(lines, scope)
     page = _attempts(caller, chosen, cursor)
     others = [line.scope for line in lines if line is not chosen]
-    context |= {"found": observed(page, other_scopes=others, is_first=cursor is None)}
-    content = render_template("fragments/activity/workflow_content.html", **context)
+    found = observed(page, other_scopes=others, is_first=cursor is None)
     return _unless_seen(
-        content, seen, page="pages/activity/show.html", fragment="fragments/activity/workflow.html", **context
-    )
+        _mark(found, in_decisions), seen, page="pages/activity/show.html",
+        fragment="fragments/activity/workflow.html", found=found, **context,
+    )  # fmt: skip
 
 
 def _find(workflow_id: str) -> list[WorkflowLine]:

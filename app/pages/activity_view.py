@@ -169,7 +169,7 @@ class AttemptRow:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """One workflow's page. `in_decisions`: the person may see it there, too."""
+    """One workflow's page."""
 
     line: Line
     summary: Summary

@@ -345,6 +345,20 @@ def test_the_fragment_is_in_the_page_and_polls_until_something_new_came(told, in
     assert changed.text.strip() in get(inv, path).text
 
 
+def test_a_list_with_a_next_page_is_not_sent_again_for_its_cursor_alone(site, told, inv):
+    for number in range(30):
+        told.tell(f"flow-{number}", f"at-{number}")
+    start_us = site.clock.now_us()
+    # Into the middle of the time in which one cursor is kept.
+    site.clock.advance(300 - start_us // 1_000_000 % 300 + 10)
+    address = poll_of(get(inv, ACTIVITY))
+
+    site.clock.advance(10)
+    assert get(inv, address, **HTMX).status_code == 204
+    site.clock.advance(300)
+    assert get(inv, address, **HTMX).status_code == 200
+
+
 def test_the_poll_asks_what_the_page_asked(told, inv):
     told.story()
     address = poll_of(get(inv, f"{ACTIVITY}?days=90&q=flow&demo=no"))
