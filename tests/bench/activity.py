@@ -23,8 +23,8 @@ from tests.servers import start
 RANGE = f"from={date_of(observations.FIRST_DAY)}&to={date_of(observations.FIRST_DAY + observations.DAYS - 1)}"
 
 
-def made(folder: Path, events: int) -> Seat:
-    """Make an instance with so many events, and a server on it."""
+def made(folder: Path, events: int) -> filling.Filled:
+    """Make an instance with so many events."""
     filled = filling.fill(folder / "instance", 1)
     store = open_observations(load_settings({"ATMEM_INSTANCE": str(filled.instance.folder)}))
     try:
@@ -32,6 +32,11 @@ def made(folder: Path, events: int) -> Seat:
     finally:
         store.close()
         store.engine.dispose()
+    return filled
+
+
+def seated(filled: filling.Filled) -> Seat:
+    """Start a server on the instance and sign in."""
     server = start(filled.instance)
     return Seat(filled, server, Reader(server, filled.instance.username))
 
@@ -57,9 +62,11 @@ def main() -> None:
     options = parser.parse_args()
     sizes, choose = sorted(options.sizes), random.Random(options.seed)
     with tempfile.TemporaryDirectory(prefix="atmem-bench-", dir=options.folder) as place, contextlib.ExitStack() as end:
+        # All of them first: a server ends a connection on which nothing was asked for minutes.
+        instances = {size: made(Path(place) / str(size), size) for size in sizes}
         seats = {}
-        for size in sizes:
-            seats[size] = made(Path(place) / str(size), size)
+        for size, filled in instances.items():
+            seats[size] = seated(filled)
             end.callback(seats[size].close)
         timings = Timings()
         for number in range(-WARM_UP, options.rounds):
