@@ -33,6 +33,7 @@ from continuity.errors import SealedError, UnauthenticatedError
 from continuity.services.callers import Caller, CallerKind, Role
 from continuity.services.clock import Clock
 from continuity.services.owners import Owners
+from continuity.store.compiled import Compiled
 from continuity.store.schema import vault as vault_rows
 from continuity.store.schema import workflows
 from continuity.store.schema import workspaces as workspace_rows
@@ -84,7 +85,7 @@ class Principals:
         if not tokens.is_well_formed(token):
             raise UnauthenticatedError(_REFUSED)
         parameters = {"token_hash": tokens.hash_of(token)}
-        rows = self._store.autocommit(lambda connection: connection.execute(_FIND, parameters).all())
+        rows = self._store.autocommit(lambda connection: _FIND.all(connection, parameters))
         if not rows or not _is_alive(rows[0], now_us=self._clock.now_us()):
             raise UnauthenticatedError(_REFUSED)
         caller = self._caller(rows, request_id=request_id)
@@ -183,7 +184,7 @@ class LastUses:
 
 
 # One row, or one a workspace of the issuer for a credential that reaches all of them.
-_FIND: Final = (
+_FIND: Final = Compiled(
     sa.select(
         credentials.c.credential_id, credentials.c.kind, credentials.c.owner_pk, credentials.c.workspace_pk,
         credentials.c.expires_at, credentials.c.revoked_at, credentials.c.last_used_at, credentials.c.epoch,

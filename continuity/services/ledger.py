@@ -44,6 +44,7 @@ from continuity.vault.place import Place
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
+    from continuity.store.compiled import Compiled
     from continuity.store.workflows import AnyRow
     from continuity.vault.partition import PartitionKey
     from continuity.vault.vault import Vault
@@ -216,7 +217,7 @@ class Ledger:
             SealedError: The vault is locked.
             VaultError: It does not open, or its columns contradict it. Nothing has happened.
         """
-        row = connection.execute(statements.LOCKED_HEAD, {"workflow_id": workflow_id}).one_or_none()
+        row = statements.LOCKED_HEAD_HOT.one_or_none(connection, {"workflow_id": workflow_id})
         return self.open(row, caller)
 
     def peek(self, connection: Connection, caller: Caller, workflow_id: str) -> Opened:
@@ -262,11 +263,11 @@ class Ledger:
             OperationNotFoundError: The workflow has none of that name.
             VaultError: It does not open, or its columns contradict it. Nothing has happened.
         """
-        return self._operation(connection, opened, statements.OPERATION, name)
+        return self._operation(connection, opened, statements.OPERATION_HOT, name)
 
     def operation_with_definition(self, connection: Connection, opened: Opened, name: str) -> OpenedOperation:
         """Open one operation and its definition by its name. Raises as `operation`."""
-        found = self._operation(connection, opened, statements.OPERATION_AND_DEFINITION, name)
+        found = self._operation(connection, opened, statements.OPERATION_AND_DEFINITION_HOT, name)
         if found.definition is None:
             raise IntegrityError("The definition of the operation is missing.")
         return found
@@ -288,9 +289,9 @@ class Ledger:
             raise IntegrityError("An operation of the workflow is missing.")
         return [self.open_operation(row, opened).operation for row in rows]
 
-    def _operation(self, connection: Connection, opened: Opened, statement: Any, name: str) -> OpenedOperation:
+    def _operation(self, connection: Connection, opened: Opened, statement: Compiled, name: str) -> OpenedOperation:
         place = {"workflow_pk": opened.workflow_pk, "name_ix": self.name_index(name)}
-        row = connection.execute(statement, place).one_or_none()
+        row = statement.one_or_none(connection, place)
         if row is None:
             raise OperationNotFoundError("The workflow has no operation of this name.")
         found = self.open_operation(row, opened)
@@ -314,7 +315,7 @@ class Ledger:
         )
 
     def _definition(self, row: AnyRow, opened: Opened) -> Mapping[str, Any] | None:
-        sealed = row._mapping.get("sealed_definition")  # noqa: SLF001 - SQLAlchemy's documented accessor
+        sealed = getattr(row, "sealed_definition", None)
         if sealed is None:
             return None
         definition: Mapping[str, Any] = open_json(opened, sealed, definition_place(opened.workflow_id, row.ordinal))

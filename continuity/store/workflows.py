@@ -9,7 +9,7 @@ then the workflow's; the counters of a coordinator come after, the audit head la
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import sqlalchemy as sa
 from sqlalchemy import Row, bindparam
@@ -18,6 +18,7 @@ from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
+from continuity.store.compiled import Compiled
 from continuity.store.schema import (
     definitions,
     events,
@@ -37,8 +38,8 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 
-AnyRow = Row[*tuple[Any, ...]]
-"""A row whose columns are read by name."""
+AnyRow: TypeAlias = Any
+"""A row whose columns are read by name: SQLAlchemy's, or one of `compiled.Compiled`."""
 
 
 class DatabaseTime(FunctionElement[int]):
@@ -222,14 +223,25 @@ COUNTERS: Final = sa.select(owners.c.unfinished, owners.c.retained_bytes, owners
 )
 
 
+LOCKED_HEAD_HOT: Final = Compiled(LOCKED_HEAD)
+OPERATION_HOT: Final = Compiled(OPERATION)
+OPERATION_AND_DEFINITION_HOT: Final = Compiled(OPERATION_AND_DEFINITION)
+_UPDATE_WORKFLOW_HOT: Final = Compiled(_UPDATE_WORKFLOW)
+_UPDATE_OPERATION_HOT: Final = Compiled(_UPDATE_OPERATION)
+_INSERT_EVENT_HOT: Final = Compiled(sa.insert(events))
+_INSERT_RECEIPT_HOT: Final = Compiled(sa.insert(receipts))
+_ADD_TO_OWNER_HOT: Final = Compiled(_ADD_TO_OWNER)
+_ADMIT_TO_OWNER_HOT: Final = Compiled(_ADMIT_TO_OWNER)
+
+
 def update_workflow(connection: Connection, workflow_pk: int, values: Mapping[str, Any]) -> None:
     """Write the changing columns of one workflow; `values` names every one of them."""
-    connection.execute(_UPDATE_WORKFLOW, {"b_workflow_pk": workflow_pk, **values})
+    _UPDATE_WORKFLOW_HOT.run(connection, {"b_workflow_pk": workflow_pk, **values})
 
 
 def update_operation(connection: Connection, workflow_pk: int, ordinal: int, values: Mapping[str, Any]) -> None:
     """Write the changing columns of one operation; `values` names every one of them."""
-    connection.execute(_UPDATE_OPERATION, {"b_workflow_pk": workflow_pk, "b_ordinal": ordinal, **values})
+    _UPDATE_OPERATION_HOT.run(connection, {"b_workflow_pk": workflow_pk, "b_ordinal": ordinal, **values})
 
 
 def update_phase(connection: Connection, workflow_pk: int, values: Mapping[str, Any]) -> None:
@@ -239,12 +251,12 @@ def update_phase(connection: Connection, workflow_pk: int, values: Mapping[str, 
 
 def insert_event(connection: Connection, values: Mapping[str, Any]) -> None:
     """Append one row of a workflow's history."""
-    connection.execute(sa.insert(events), dict(values))
+    _INSERT_EVENT_HOT.run(connection, values)
 
 
 def insert_receipt(connection: Connection, values: Mapping[str, Any]) -> None:
     """Keep one receipt."""
-    connection.execute(sa.insert(receipts), dict(values))
+    _INSERT_RECEIPT_HOT.run(connection, values)
 
 
 def insert_workflow(
@@ -287,9 +299,8 @@ def insert_workflow(
 
 def add_to_owner(connection: Connection, owner_pk: int, *, unfinished: int, retained: int, reserved: int) -> None:
     """Change a coordinator's counters; never refused."""
-    connection.execute(
-        _ADD_TO_OWNER,
-        {"b_owner_pk": owner_pk, "unfinished": unfinished, "retained": retained, "reserved": reserved},
+    _ADD_TO_OWNER_HOT.run(
+        connection, {"b_owner_pk": owner_pk, "unfinished": unfinished, "retained": retained, "reserved": reserved}
     )
 
 
@@ -301,14 +312,11 @@ def admit_to_owner(
     Returns:
         Whether they did; False has changed nothing.
     """
-    result = connection.execute(
-        _ADMIT_TO_OWNER,
-        {
-            "b_owner_pk": owner_pk, "unfinished": unfinished, "retained": retained, "reserved": reserved,
-            "budget": budget, "most": most,
-        },
-    )  # fmt: skip
-    return result.rowcount == 1
+    met = _ADMIT_TO_OWNER_HOT.run(connection, {
+        "b_owner_pk": owner_pk, "unfinished": unfinished, "retained": retained, "reserved": reserved,
+        "budget": budget, "most": most,
+    })  # fmt: skip
+    return met == 1
 
 
 def counters(connection: Connection, owner_pk: int) -> Row[int, int, int]:

@@ -1,0 +1,115 @@
+"""Statements of the hot path: built by SQLAlchemy, compiled once, run on the driver's own cursor.
+
+A decision is six or seven small statements. What SQLAlchemy does around each of them (events, contexts,
+result objects) costs more than SQLite needs to run it, so begin, outcome and the look-up of a credential
+leave that out. Everything else keeps to ``connection.execute``.
+
+Rules:
+
+* Only inside the units of `Store`: the transaction has been begun there, or begins here by the same rules.
+* Values go to the driver as they are: integers, strings, bytes, booleans, None. Booleans of SQLite come
+  back as 0 and 1.
+* An error of the driver leaves as SQLAlchemy's error for it, so that `Store` judges it like any other.
+* Where somebody listens to SQLAlchemy's cursor events, the statement goes through SQLAlchemy and is heard.
+"""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from typing import TYPE_CHECKING, Any, Final
+
+import sqlalchemy as sa
+from sqlalchemy import exc
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sqlalchemy import Connection
+
+_STATEMENT_NAME: Final = "Row"
+
+
+class Compiled:
+    """One statement. Safe to share between threads and engines."""
+
+    def __init__(self, statement: sa.Select[*tuple[Any, ...]] | sa.Update | sa.Insert) -> None:
+        """Keep the statement; it is compiled when a dialect needs it first."""
+        self._statement = statement
+        self._texts: dict[str, _Text] = {}
+        columns = statement.selected_columns.keys() if isinstance(statement, sa.Select) else ()
+        row: Any = namedtuple(_STATEMENT_NAME, columns)  # type: ignore[misc]  # noqa: PYI024 - columns are data
+        self._make = row._make
+
+    def all(self, connection: Connection, parameters: Mapping[str, Any]) -> list[Any]:
+        """Run a SELECT; returns all rows, whose columns are read by name."""
+        cursor = self._execute(connection, parameters)
+        rows = [self._make(row) for row in cursor.fetchall()]
+        cursor.close()
+        return rows
+
+    def one_or_none(self, connection: Connection, parameters: Mapping[str, Any]) -> Any | None:
+        """Run a SELECT that finds at most one row; returns it, or None."""
+        rows = self.all(connection, parameters)
+        return rows[0] if rows else None
+
+    def run(self, connection: Connection, parameters: Mapping[str, Any]) -> int:
+        """Run an INSERT or UPDATE; returns how many rows it met."""
+        cursor = self._execute(connection, parameters)
+        count = int(cursor.rowcount)
+        cursor.close()
+        return count
+
+    def _execute(self, connection: Connection, parameters: Mapping[str, Any]) -> Any:
+        if connection.dispatch.before_cursor_execute:
+            return connection.execute(self._statement, dict(parameters))
+        if not connection.in_transaction():
+            connection.begin()
+        text = self._texts.get(connection.dialect.name) or self._compile(connection)
+        return execute(connection, text.sql, text.values(parameters))
+
+    def _compile(self, connection: Connection) -> _Text:
+        compiled = self._statement.compile(dialect=connection.dialect)
+        names = None if compiled.positiontup is None else tuple(compiled.positiontup)
+        text = _Text(str(compiled), names, dict(compiled.params))
+        self._texts[connection.dialect.name] = text
+        return text
+
+
+class _Text:
+    """A compiled statement: its text and how its parameters are handed over."""
+
+    __slots__ = ("_defaults", "_names", "sql")
+
+    def __init__(self, sql: str, names: tuple[str, ...] | None, defaults: dict[str, Any]) -> None:
+        self.sql = sql
+        self._names = names
+        self._defaults = defaults
+
+    def values(self, parameters: Mapping[str, Any]) -> Any:
+        merged = {**self._defaults, **parameters}
+        return merged if self._names is None else [merged[name] for name in self._names]
+
+
+def execute(connection: Connection, sql: str, values: Any) -> Any:
+    """Run one statement on the driver's cursor and return the cursor.
+
+    Raises:
+        sqlalchemy.exc.DBAPIError: What the driver raised, as SQLAlchemy would have raised it.
+    """
+    driver_connection = connection.connection.dbapi_connection
+    try:
+        return driver_connection.execute(sql, values)  # type: ignore[union-attr]
+    except connection.dialect.loaded_dbapi.Error as error:
+        raise _translated(connection, sql, error) from error
+
+
+def _translated(connection: Connection, sql: str, error: Exception) -> BaseException:
+    dialect = connection.dialect
+    driver_connection = connection.connection.dbapi_connection
+    is_lost = dialect.is_disconnect(error, driver_connection, None)  # type: ignore[arg-type]
+    if is_lost:
+        connection.invalidate(error)
+    return exc.DBAPIError.instance(
+        sql, None, error, dialect.loaded_dbapi.Error, hide_parameters=True, connection_invalidated=is_lost,
+        dialect=dialect,
+    )  # fmt: skip
