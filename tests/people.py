@@ -108,7 +108,9 @@ class Installation:
         self.store.write(lambda connection: connection.execute(sa.update(table).values(values)).rowcount)
 
     def rows(self, table: sa.Table) -> list[sa.Row[tuple[object, ...]]]:
-        return self.store.read(lambda connection: list(connection.execute(sa.select(table))))
+        """Return all rows in the order of their keys: PostgreSQL gives them in any order."""
+        statement = sa.select(table).order_by(*table.primary_key.columns)
+        return self.store.read(lambda connection: list(connection.execute(statement)))
 
     def actions(self) -> list[tuple[str, str]]:
         """Action and result of every audit entry, oldest first; the chain must hold."""

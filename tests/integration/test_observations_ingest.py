@@ -33,7 +33,9 @@ def lines_of(store, workflow_id="wf_1"):
 
 
 def rows(store, table):
-    return store.read(lambda connection: connection.execute(sa.select(table)).all())
+    return store.read(
+        lambda connection: connection.execute(sa.select(table).order_by(*table.primary_key.columns)).all()
+    )
 
 
 def accept(taking, *events):

@@ -83,7 +83,9 @@ def rollups(store):
 
 
 def rows(store, table):
-    return store.read(lambda connection: connection.execute(sa.select(table)).all())
+    return store.read(
+        lambda connection: connection.execute(sa.select(table).order_by(*table.primary_key.columns)).all()
+    )
 
 
 def take(taking: Ingest, events: Iterable[Event], scope: str = "local") -> list[Result]:

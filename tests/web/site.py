@@ -89,7 +89,9 @@ class Site:
         return browser
 
     def rows(self, table: sa.Table) -> list[tuple[object, ...]]:
-        found = self.wiring.store.read(lambda connection: connection.execute(sa.select(table)).all())
+        found = self.wiring.store.read(
+            lambda connection: connection.execute(sa.select(table).order_by(*table.primary_key.columns)).all()
+        )
         return [tuple(row) for row in found]
 
     def everything(self) -> dict[str, list[tuple[object, ...]]]:

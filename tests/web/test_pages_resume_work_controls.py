@@ -53,7 +53,12 @@ def arrive(browser, reply) -> str:
 
 
 def audit_actions(site) -> list[str]:
-    return [row.action for row in site.wiring.store.read(lambda c: c.execute(sa.select(schema.audit)).all())]
+    return [
+        row.action
+        for row in site.wiring.store.read(
+            lambda c: c.execute(sa.select(schema.audit).order_by(schema.audit.c.seq)).all()
+        )
+    ]
 
 
 # ---- done
