@@ -15,7 +15,7 @@ from continuity.store.store import Store
 
 PROCESSES = 4
 THREADS = 50
-WRITES = 3
+WRITES = 1
 SCRIPT = Path(__file__).with_name("writers.py")
 ROOT = SCRIPT.parent.parent.parent
 
