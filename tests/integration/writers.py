@@ -16,8 +16,6 @@ from continuity.store.engine import make_engine
 from continuity.store.schema import owners
 from continuity.store.store import Store
 
-POOL_SIZE = 12
-
 
 def add_one(connection: sa.Connection) -> None:
     counter = sa.select(owners.c.unfinished).where(owners.c.owner_pk == 1).with_for_update()
@@ -26,8 +24,11 @@ def add_one(connection: sa.Connection) -> None:
 
 
 def main(url: str, threads: int, writes: int) -> None:
-    engine = make_engine(url, pool_size=POOL_SIZE)
+    engine = make_engine(url, pool_size=threads)
     store = Store(engine)
+    # Opened beforehand: the race is for the row.
+    for connection in [engine.connect() for _ in range(threads)]:
+        connection.close()
     errors: list[str] = []
     waits_s: list[float] = []
     start = threading.Barrier(threads + 1)
