@@ -1,0 +1,30 @@
+"""Governed tool calls that a model chooses: a registry, a runner, and what connects them to LangGraph.
+
+Without LangGraph installed::
+
+    RegisteredTool(name, execute, query=None, *, destination="", capability="none", timeout_seconds=30,
+                   retention_seconds=0, absence_final_after_seconds=None, arguments=None, retired=False)
+    GovernedToolRunner(client, tools, *, namespace, enabled=False)          # client: ContinuityClient
+        .run_calls(calls, *, thread_id, message_id, continuity_namespace="") -> list[CallResult]
+    AsyncGovernedToolRunner(client, tools, *, namespace, enabled=False)     # client: AsyncContinuityClient
+        await .run_calls(...)                                               # the same
+    CallResult(call_id, name, content, is_error)
+    workflow_key(*, namespace, thread_id, continuity_namespace, message_id, call_id) -> str
+
+With the extra ``langgraph``::
+
+    governed_langgraph_tools(runner, *, messages_key="messages", untested_langgraph="refuse")    # node(state, config)
+    agoverned_langgraph_tools(runner, *, messages_key="messages", untested_langgraph="refuse")   # async node
+
+With the extra ``threads`` (LangChain 1.x)::
+
+    GovernedToolsMiddleware(runner, *, unregistered="refuse", untested_langgraph="refuse")       # create_agent
+
+With ``mcp`` installed::
+
+    mcp_tool(call_tool, described, *, name=None, ...) -> RegisteredTool
+
+`execute` and `query` are callbacks as `continuity.callbacks.Tool` takes them; for the async runner they may
+also be coroutine functions, and ordinary ones run in a worker thread. A definition's ``tool`` is
+``name`` or ``name@destination``: a call that was begun against one destination is not run against another.
+"""
