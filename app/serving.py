@@ -75,8 +75,11 @@ class Task(WSGITask):
     """Serves one request.
 
     Sends a whole reply at once, where waitress would send headers and body apart. Says ``Connection: close`` once
-    the server is stopping, so that a client opens its next connection elsewhere.
+    the server is stopping, so that a client opens its next connection elsewhere, and does not say it only because a
+    reply has no body: 204 and 304 end with their headers, and a page that polls goes on with one connection.
     """
+
+    _is_open_ended = True
 
     def write(self, data: bytes) -> None:
         if self.wrote_header or not data or self.content_length != len(data) or not self.has_body:
@@ -90,8 +93,16 @@ class Task(WSGITask):
     def build_response_header(self) -> bytes:
         if self.channel.server.is_stopping:
             self.set_close_on_finish()
+        wants_close = self.request.headers.get("CONNECTION", "").lower() == "close"
+        self._is_open_ended = self.has_body or self.version != "1.1" or wants_close
         header: bytes = super().build_response_header()
+        self._is_open_ended = True
         return header
+
+    def set_close_on_finish(self) -> None:
+        # While the headers are built waitress closes whatever has no Content-Length, which 204 must not have.
+        if self._is_open_ended:
+            super().set_close_on_finish()
 
 
 class PatientChannel(HTTPChannel):
