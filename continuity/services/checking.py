@@ -16,7 +16,7 @@ from continuity import limits
 from continuity.decisions import records
 from continuity.decisions.events import WorkflowDeleting, WorkflowEnabled, WorkflowPaused, evolve, evolve_workflow
 from continuity.decisions.model import Attempt, Operation, Standing, Workflow
-from continuity.errors import VaultError
+from continuity.errors import ConflictError, VaultError
 from continuity.jsontext import canonical_bytes
 from continuity.services import chains, documents
 from continuity.services.ledger import event_place, open_json, vault_facts
@@ -104,10 +104,19 @@ class Checker:
             return problems
 
         try:
-            problems = self.store.read(work)
+            problems = self._read_again(work)
         except VaultError as error:
             problems = [error.message]
+        except ConflictError:
+            problems = ["its key was destroyed and its row is there: an older database was put back"]
         return [Finding(workflow_id, problem) for problem in problems]
+
+    def _read_again(self, work: Callable[[Connection], list[str]]) -> list[str]:
+        """Read, and once more what was deleted meanwhile: the second state knows of it."""
+        try:
+            return self.store.read(work)
+        except ConflictError:
+            return self.store.read(work)
 
     def _indexes(
         self, opened: Opened, operations: Sequence[Operation], definitions: Sequence[Any]

@@ -25,7 +25,7 @@ from continuity.errors import ConflictError, DecryptionError, IntegrityError, Un
 from continuity.services.audit import AuditEntry
 from continuity.services.callers import Caller
 from continuity.services.identifiers import new_id
-from continuity.services.ledger import Opened, is_visible, seal_json, vault_facts
+from continuity.services.ledger import Opened, is_visible, seal_json, vault_facts, was_deleted
 from continuity.services.partitions import ensure_partition
 from continuity.services.workflows import words_of
 from continuity.store import deletion, listing
@@ -165,7 +165,7 @@ class Deletions:
             row = connection.execute(statements.LOCKED_HEAD, {"workflow_id": workflow_id}).one()
             facts = vault_facts(row)
             if row.deleted_at is not None:
-                raise ConflictError("This workflow was deleted; its key cannot be used again.", code="workflow_deleted")
+                raise was_deleted()
             now = connection.execute(statements.VAULT).one().now_us
             at_us = clocks.stamp_us(self.ledger.read_clock(now), row.clock_high_water, facts.clock_high_water_us)
             counts = self._destroy(connection, row, at_us)
@@ -185,9 +185,11 @@ class Deletions:
         A column alone could be anybody's, and what is on the list no backup brings back.
         """
         row = connection.execute(statements.HEAD_BY_ID, {"workflow_id": workflow_id}).one()
-        facts, vault = vault_facts(row), self.ledger.vault
-        if row.deleted_at is None and not vault.shred_list.contains(vault.index(SHRED_PURPOSE, workflow_id)):
-            self.ledger.unseal(row, facts)
+        facts = vault_facts(row)
+        if row.deleted_at is None and not self.ledger.vault.has_shredded(workflow_id):
+            # Whoever puts it on the list between our look and this has asked the head as well.
+            with suppress(ConflictError):
+                self.ledger.unseal(row, facts)
         recorded = deletion.shred_head(connection)
         return ShredHead(recorded.shred_length, recorded.shred_head)
 

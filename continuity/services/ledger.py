@@ -34,7 +34,14 @@ from continuity.decisions.events import (
 from continuity.decisions.model import Operation, VaultFacts, Workflow
 from continuity.decisions.phases import Standpoint, standpoint
 from continuity.decisions.states import Status
-from continuity.errors import ConflictError, IntegrityError, NotFoundError, OperationNotFoundError, SealedError
+from continuity.errors import (
+    ConflictError,
+    DecryptionError,
+    IntegrityError,
+    NotFoundError,
+    OperationNotFoundError,
+    SealedError,
+)
 from continuity.services import chains
 from continuity.services.callers import Caller, CallerKind
 from continuity.services.clockwatch import ClockWatch
@@ -48,6 +55,9 @@ if TYPE_CHECKING:
     from continuity.store.workflows import AnyRow
     from continuity.vault.partition import PartitionKey
     from continuity.vault.vault import Vault
+
+# Kept, as `json.dumps` makes a new encoder for every value when it is told how to write.
+_RECORD: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
 
 COORDINATORS: Final = "coordinator"
 OPERATORS: Final = "operators"
@@ -156,7 +166,7 @@ def event_place(workflow_id: str, seq: int) -> Place:
 
 def to_bytes(value: Any) -> bytes:
     """Write a record for sealing: compact JSON, UTF-8."""
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+    return _RECORD.encode(value).encode()
 
 
 def vault_facts(row: AnyRow) -> VaultFacts:
@@ -179,6 +189,11 @@ def vault_facts(row: AnyRow) -> VaultFacts:
 def no_such_workflow() -> NotFoundError:
     """Make the one answer to an id that is not the caller's to know."""
     return NotFoundError("There is no such workflow.")
+
+
+def was_deleted() -> ConflictError:
+    """Make the answer to whoever may know of a workflow that was deleted."""
+    return ConflictError("This workflow was deleted; its key cannot be used again.", code="workflow_deleted")
 
 
 class Ledger:
@@ -231,13 +246,23 @@ class Ledger:
             raise no_such_workflow()
         vault = vault_facts(row)
         if row.deleted_at is not None or row.deleting_at is not None:
-            raise ConflictError("This workflow was deleted; its key cannot be used again.", code="workflow_deleted")
+            raise was_deleted()
         return self.unseal(row, vault)
 
     def unseal(self, row: AnyRow, vault: VaultFacts) -> Opened:
-        """Open the head of a row that is known to exist; raises `VaultError` when row and head differ."""
+        """Open the head of a row that is known to exist.
+
+        Raises:
+            ConflictError: ``workflow_deleted``: the row is older than the shred list, which no snapshot holds still.
+            VaultError: It does not open, or row and head differ.
+        """
         workflow_id: str = row.workflow_id
-        key = self._vault.open_partition(workflow_id, row.wrapped_key, key_id=row.wrapping_key_id)
+        try:
+            key = self._vault.open_partition(workflow_id, row.wrapped_key, key_id=row.wrapping_key_id)
+        except DecryptionError:
+            if self._vault.has_shredded(workflow_id):
+                raise was_deleted() from None
+            raise
         head = json.loads(key.open(row.sealed_head, place=head_place(workflow_id)))
         workflow = records.workflow_from_json(head, workflow_id=workflow_id)
         origin = Origin(*head["origin"])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from continuity import limits
 from continuity.decisions.phases import Phase
-from continuity.errors import DecryptionError, IntegrityError, MalformedError
+from continuity.errors import ConflictError, DecryptionError, IntegrityError, MalformedError
 from continuity.services import documents
 from continuity.services.cursors import Cursors
 from continuity.services.ledger import vault_facts
@@ -70,7 +70,7 @@ class Listing:
         """
 
         def work(connection: Connection) -> dict[str, int]:
-            return {phase.value: listing.count_by_phase(connection, caller.workspaces, phase.value) for phase in Phase}
+            return dict(listing.count_by_phase(connection, caller.workspaces, [phase.value for phase in Phase]))
 
         return self.store.read(work)
 
@@ -80,33 +80,34 @@ class Listing:
         now_us = self.ledger.read_clock(row.now_us).now_us
         cursors = Cursors(self.ledger.vault, caller.actor, request.question, row.vault_epoch)
         before = None if request.cursor is None else cursors.read(request.cursor, now_us=now_us)
-        rows = self._rows(connection, caller, request, before)
+        rows, floor = self._rows(connection, caller, request, before)
         shown = rows[: request.limit]
-        has_more = len(rows) > request.limit
+        # Where a search has stopped early, it goes on below the last row that it looked at.
+        after = shown[-1].workflow_pk if len(rows) > request.limit else floor
         return {
             "workflows": self._summaries(connection, caller, shown, now_us),
-            "next_cursor": cursors.write(shown[-1].workflow_pk, now_us=now_us) if has_more else None,
+            "next_cursor": cursors.write(after, now_us=now_us) if after else None,
         }
 
     def _rows(
         self, connection: Connection, caller: Caller, request: ListRequest, before: int | None
-    ) -> Sequence[AnyRow]:
+    ) -> tuple[Sequence[AnyRow], int]:
         seen = caller.workspaces
         if request.workspace is not None:
             wanted = listing.workspace_by_name(connection, request.workspace)
             if wanted is None or (seen is not None and wanted not in seen):
-                return []
+                return [], 0
             seen = frozenset({wanted})
         words, workflow_id = _search(request)
-        return listing.page(
-            connection,
+        asked = listing.Question(
             workspaces_seen=seen,
-            phases=[] if request.phase is None else [request.phase.value],
+            phase=None if request.phase is None else request.phase.value,
             term_indexes=[self.ledger.vault.index("term", word) for word in words],
-            workflow_id=workflow_id,
             before=before,
-            count=request.limit + 1,
         )
+        if workflow_id is not None:
+            return listing.one(connection, workflow_id, asked), 0
+        return listing.page(connection, asked, count=request.limit + 1)
 
     def _summaries(
         self, connection: Connection, caller: Caller, rows: Sequence[AnyRow], now_us: int
@@ -117,14 +118,20 @@ class Listing:
         by_workflow: dict[int, list[AnyRow]] = {pk: [] for pk in pks}
         for operation in connection.execute(statements.OPERATIONS_OF, {"workflow_pks": pks}):
             by_workflow[operation.workflow_pk].append(operation)
-        return [self._summary(row, caller, by_workflow[row.workflow_pk], now_us) for row in rows]
+        summaries = [self._summary(row, caller, by_workflow[row.workflow_pk], now_us) for row in rows]
+        return [summary for summary in summaries if summary is not None]
 
-    def _summary(self, row: AnyRow, caller: Caller, operation_rows: Sequence[AnyRow], now_us: int) -> dict[str, Any]:
+    def _summary(
+        self, row: AnyRow, caller: Caller, operation_rows: Sequence[AnyRow], now_us: int
+    ) -> dict[str, Any] | None:
         try:
             opened = self.ledger.open(row, caller)
             operations = self.ledger.open_operations(operation_rows, opened)
         except (DecryptionError, IntegrityError):
             return documents.unreadable(row)
+        except ConflictError:
+            # Deleted since this state of the database was read.
+            return None
         return documents.summary(opened, operations, workspace=row.workspace, now_us=now_us)
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from continuity.decisions.phases import standpoint
-from continuity.errors import DecryptionError, IntegrityError, SealedError
+from continuity.errors import ConflictError, DecryptionError, IntegrityError, SealedError
 from continuity.services.ledger import phase_columns, vault_facts
 from continuity.store import listing
 from continuity.store import workflows as statements
@@ -68,7 +68,7 @@ class Sweeper:
         facts = vault_facts(row)
         try:
             opened, following = self._open(connection, row, facts)
-        except (DecryptionError, IntegrityError):
+        except (ConflictError, DecryptionError, IntegrityError):
             # What does not open must not stay due for ever and keep the others waiting: it moves as its row says.
             moved = {"phase": row.phase_after_due, "phase_due_at": None, "phase_after_due": None}
             statements.update_phase(connection, row.workflow_pk, moved)

@@ -146,10 +146,19 @@ class Vault:
             IntegrityError: The shred list was damaged, shortened or replaced.
         """
         keys = self._opened()
-        if self.shred_list.contains(keys.index(SHRED_PURPOSE, (partition_id,))):
+        if self.has_shredded(partition_id):
             raise DecryptionError
         cipher = keys.unwrap_key(wrapped, key_id=key_id, place=_key_place(partition_id))
         return self._partition(partition_id, cipher, keys.latch)
+
+    def has_shredded(self, partition_id: str) -> bool:
+        """Say whether a partition is on the shred list now, by whichever process.
+
+        Raises:
+            SealedError: The vault is locked.
+            KeySourceError, IntegrityError: As `ShredList.contains`.
+        """
+        return self.shred_list.contains(self.index(SHRED_PURPOSE, partition_id))
 
     def shred(self, partition_id: str, *, recorded: ShredHead) -> ShredHead:
         """Put a partition on the shred list: from here on no process opens it again. Safe to repeat.

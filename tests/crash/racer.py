@@ -66,7 +66,7 @@ def _connected(url: str, token: str, *, username: str, password: str) -> Connect
 def _over_http(stack: ExitStack, connection: Connection) -> Callable[[Request], Mapping[str, Any]]:
     stack.enter_context(connection)
     # The pool of connections opens one for each thread that finds none idle.
-    return lambda request: connection.call("POST", request["path"], request["body"])
+    return lambda request: connection.call(request.get("method", "POST"), request["path"], request.get("body"))
 
 
 def _by_services(stack: ExitStack, instance: str, clock: str) -> Callable[[Request], Mapping[str, Any]]:

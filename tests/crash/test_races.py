@@ -216,3 +216,31 @@ def test_of_many_decisions_at_once_one_is_heard_and_the_others_are_told(stage, t
     (winner,) = [number for number, answer in enumerate(answers) if "reply" in answer]
     assert case.operation["status"] == ("completed", "pending", "abandoned")[winner % 3]
     case.check(is_honest=False)
+
+
+def reading(path):
+    return {"method": "GET", "path": path}
+
+
+def test_whoever_meets_a_deletion_is_told_that_it_is_deleted_and_never_that_it_is_damaged(stage, tmp_path):
+    case = stage.case("none", tmp_path)
+    body = begun(case)
+    (done,) = raced(stage, tmp_path, asking(case, "outcome", [body]), processes=1)
+    assert done["reply"]["accepted"] is True
+    view = f"/v1/continuity/{case.workflow_id}"
+    each = [
+        {"path": "/v1/evidence/delete", "body": {"run_id": case.workflow_id, "confirmation": case.workflow_id}},
+        *asking(case, "begin", [ids()]), reading(view), *asking(case, "outcome", [body]),
+        reading("/v1/continuity?limit=50"), reading(view),
+    ]  # fmt: skip
+
+    answers = raced(stage, tmp_path, each * 9)
+
+    by_kind = [codes(answers[number :: len(each)]) for number in range(len(each))]
+    listed = by_kind.pop(4)
+    assert listed == {None: 9}
+    assert all(set(found) <= {None, "workflow_deleted"} for found in by_kind), by_kind
+    assert by_kind[0][None] >= 1
+    assert stage.server_errors() == []
+    (after,) = raced(stage, tmp_path, [reading(view)], processes=1)
+    assert after == {"code": "workflow_deleted"}

@@ -110,6 +110,90 @@ def test_who_deletes_is_answered_though_housekeeping_was_quicker(at, monkeypatch
     assert_is_gone(at, workflow_id, "one")
 
 
+def overtake(at: Governed, monkeypatch, other) -> None:
+    """Let `other` happen once, when the list beside the key is asked next: after the row was read."""
+    shred_list, todo = type(at.home.vault.shred_list), [other]
+    contains = shred_list.contains
+
+    def asked(self, index):
+        found = contains(self, index)
+        if todo:
+            todo.pop()()
+            # Who is asked before the row is opened and again when it is, is told what is true then.
+            return found if other.is_between_looks else contains(self, index)
+        return found
+
+    monkeypatch.setattr(shred_list, "contains", asked)
+
+
+class Deleting:
+    """Another process that deletes, or finishes a deletion that has begun."""
+
+    def __init__(self, at: Governed, workflow_id: str, *, is_between_looks: bool = False) -> None:
+        self.process, self.workflow_id, self.is_between_looks = process_of(at.home), workflow_id, is_between_looks
+
+    def __call__(self) -> None:
+        if self.is_between_looks:
+            assert self.process.deletions.finish_all() == 1
+        else:
+            self.process.deletions.delete(self.process.operator, self.workflow_id)
+
+
+def test_whoever_is_overtaken_by_another_who_destroys_the_key_finds_it_deleted(at, monkeypatch):
+    workflow_id = at.finished("one")
+    with monkeypatch.context() as patch:
+        patch.setattr(type(at.home.vault), "shred", crash)
+        with pytest.raises(Crash):
+            at.deletions.delete(at.operator, workflow_id)
+
+    with monkeypatch.context() as patch:
+        overtake(at, patch, Deleting(at, workflow_id, is_between_looks=True))
+        assert at.deletions.finish_all() == 0
+
+    assert_is_gone(at, workflow_id, "one")
+
+
+def test_a_view_of_what_is_deleted_meanwhile_says_so(at, monkeypatch):
+    workflow_id = at.finished("one")
+    overtake(at, monkeypatch, Deleting(at, workflow_id))
+
+    with pytest.raises(ConflictError) as refused:
+        at.view(workflow_id)
+
+    assert refused.value.code == "workflow_deleted"
+
+
+def test_a_list_leaves_out_what_is_deleted_meanwhile(at, monkeypatch):
+    kept = [at.finished("one"), at.finished("three")]
+    workflow_id = at.finished("two")
+    overtake(at, monkeypatch, Deleting(at, workflow_id))
+
+    assert at.page()["workflows"] == [view for view in at.page()["workflows"] if view["workflow_id"] in kept]
+
+
+def test_a_check_finds_nothing_wrong_with_what_is_deleted_meanwhile(at, monkeypatch):
+    workflow_id = at.finished("one")
+    overtake(at, monkeypatch, Deleting(at, workflow_id))
+
+    assert at.checker.check() == []
+
+
+def test_a_row_of_a_deleted_workflow_that_was_put_back_stays_deleted_and_is_found(at):
+    workflow_id = at.finished("one")
+    old = {table: at.home.rows(table) for table in (schema.workflows, schema.partitions)}
+    at.deletions.delete(at.operator, workflow_id)
+    for table, rows in old.items():
+        row = next(each for each in rows if workflow_id in each)
+        at.damage(table, *[c == row._mapping[c.name] for c in table.primary_key.columns], **row._mapping)
+
+    for call in (lambda: at.begin(workflow_id, "a2"), lambda: at.view(workflow_id)):
+        with pytest.raises(ConflictError) as refused:
+            call()
+        assert refused.value.code == "workflow_deleted"
+    (finding,) = at.checker.check()
+    assert "older database" in finding.problem
+
+
 def test_two_who_delete_at_once_delete_once(at):
     workflow_id = at.finished("one")
     both = [process_of(at.home), process_of(at.home)]
