@@ -17,8 +17,9 @@ class RecoveryBlocked(ContinuityError):
     Attributes:
         code: Why: a reason of the begin reply (``attempt_in_progress``, ``needs_confirmation`` …), or
             ``outcome_unknown``, ``effect_not_found``, ``not_dispatched``, ``refused_by_destination``,
-            ``stale_lease`` or ``tool_unavailable`` for what this run itself met.
-        workflow_id: The workflow.
+            ``stale_lease`` or ``tool_unavailable`` for what this run itself met, or a code of
+            docs/langgraph.md for what was refused before anything was begun.
+        workflow_id: The workflow; empty when it was refused before the work was looked up.
         page: Address of the page where a person sees the work and decides about it.
         because: One sentence on what this run itself met, empty when the server alone stopped it.
         next_step: One sentence on what is safe next.
@@ -115,5 +116,35 @@ NEXT_STEPS: Final[Mapping[str, str]] = {
     "not_dispatched": "Nothing has happened. Remove the cause and run again.",
     "stale_lease": "Another attempt has taken over; this receipt is kept as late evidence. Look at the work's page.",
     "tool_unavailable": "This host has no such tool or callback. Register it and run again.",
+    # Refused by continuity.integrations before anything was begun; each stands in docs/langgraph.md.
+    "integration_not_enabled": "Nothing was begun. The application must opt in with enabled=True.",
+    "version_not_tested": "Nothing was begun. Install a tested version, or accept this one in so many words.",
+    "checkpointer_missing": "Nothing was begun. Compile the graph with a checkpointer that keeps its steps.",
+    "checkpointer_unsupported": "Nothing was begun. Use SqliteSaver or PostgresSaver; with ainvoke, their async forms.",
+    "checkpointer_in_memory": "Nothing was begun. Give the saver a file: what is in memory dies with the process.",
+    "checkpointer_not_durable": "Nothing was begun. Set PRAGMA synchronous=FULL on the saver's connection.",
+    "durability_not_sync": 'Nothing was begun. Pass durability="sync" to invoke or stream.',
+    "thread_missing": "Nothing was begun. Pass configurable.thread_id.",
+    "continuity_namespace_malformed": "Nothing was begun. configurable.continuity_namespace must be a string.",
+    "step_not_stored": "Nothing was begun. The graph that holds the node must itself be checkpointed.",
+    "message_not_assistant": "Nothing was begun. The last message must be an assistant message.",
+    "message_without_id": "Nothing was begun. The assistant message needs an id before its tools run.",
+    "message_not_stored": "Nothing was begun. The assistant message must be checkpointed before its tools run.",
+    "call_id_missing": "Nothing was begun. Every tool call needs an id.",
+    "call_id_duplicate": "Nothing was begun. Every tool call of a message needs an id of its own.",
+    "too_many_calls": "Nothing was begun. Let the model make fewer calls in one message.",
+    "tool_not_registered": "Nothing was begun. Register the tool, or keep it registered as retired.",
+    "tool_retired": "Nothing was done by this run. Register the tool anew, or stop the work on its page.",
+    "call_changed": (
+        "Nothing was begun. The call was recorded with other arguments or with another registration of its tool; "
+        "bring those back, or let the model write a new message, which is new work."
+    ),
+    "earlier_call_unresolved": "Nothing was begun. An earlier call of the message must have its result first.",
+    "runner_mismatch": "Nothing was begun. GovernedToolRunner is for invoke, AsyncGovernedToolRunner for ainvoke.",
+    "workflow_deleted": "Nothing was begun. The work of this call was done and deleted; a new message is new work.",
+    "coordinator_open_limit": "Nothing was begun. Resolve or stop unfinished work of this coordinator first.",
+    "coordinator_history_limit": "Nothing was begun. Export and delete finished work of this coordinator first.",
+    "clock_moved_backwards": "Nothing was begun. Set the server's clock right.",
+    "capture_not_full": "Nothing was begun. An administrator must set the vault to capture in full.",
 }
 """What is safe next, by code, in one sentence for a person."""

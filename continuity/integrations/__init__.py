@@ -28,3 +28,51 @@ With ``mcp`` installed::
 also be coroutine functions, and ordinary ones run in a worker thread. A definition's ``tool`` is
 ``name`` or ``name@destination``: a call that was begun against one destination is not run against another.
 """
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any, Final
+
+from continuity.integrations.calls import CallResult
+from continuity.integrations.identity import workflow_key
+from continuity.integrations.registry import RegisteredTool
+from continuity.integrations.runner import AsyncGovernedToolRunner, GovernedToolRunner
+
+if TYPE_CHECKING:
+    from continuity.integrations.langgraph import (
+        UntestedVersionWarning,
+        agoverned_langgraph_tools,
+        governed_langgraph_tools,
+    )
+
+__all__ = [
+    "AsyncGovernedToolRunner",
+    "CallResult",
+    "GovernedToolRunner",
+    "RegisteredTool",
+    "UntestedVersionWarning",
+    "agoverned_langgraph_tools",
+    "governed_langgraph_tools",
+    "workflow_key",
+]
+
+_LATER: Final = {
+    "UntestedVersionWarning": ("langgraph", "langgraph"),
+    "agoverned_langgraph_tools": ("langgraph", "langgraph"),
+    "governed_langgraph_tools": ("langgraph", "langgraph"),
+}
+"""Names that need more than the base install: the module that holds each, and the extra that brings what it needs."""
+
+
+def __getattr__(name: str) -> Any:
+    """Import what needs an extra when it is asked for, and name the extra where it is missing."""
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, extra = _LATER[name]
+    try:
+        return getattr(importlib.import_module(f"{__name__}.{module}"), name)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] == "continuity":
+            raise
+        raise ImportError(f"{name} needs {error.name}: pip install 'atmem-continuity[{extra}]'.") from error

@@ -1,0 +1,216 @@
+"""Whether a LangGraph node may begin anything: pure decisions about what LangGraph told it.
+
+Facts that these rules rest on, the same on every tested version:
+
+* ``configurable.__pregel_checkpointer`` is the saver given to ``compile``. A node of a subgraph compiled
+  with ``checkpointer=False`` sees the parent's, so that it proves nothing by itself.
+* ``configurable.__pregel_durability`` is there only if the caller passed ``durability=``, unvalidated.
+* ``configurable.checkpoint_map`` names, for the namespace that a node runs in, the very checkpoint that its
+  step began from. Where that one can be read back and holds the assistant message, the step is stored.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final, Literal
+from uuid import UUID
+
+from continuity.integrations.calls import Refusal
+
+Untested = Literal["refuse", "run_without_proof"]
+"""What to do on a version that no test has run on. ``run_without_proof`` gives up the proof that a call is stored
+before its effect and keeps its identity when the graph is resumed: an effect may then happen twice."""
+
+TESTED: Final[Mapping[str, tuple[str, str]]] = {
+    "langgraph": ("1.1.5", "1.2.24"),
+    "langchain": ("1.2.15", "1.5.2"),
+}
+"""First and last version of each library that the tests are run on."""
+
+_SAVER: Final = "__pregel_checkpointer"
+_DURABILITY: Final = "__pregel_durability"
+_NAMESPACE_SEPARATOR: Final = "|"
+_SYNCHRONOUS_FULL: Final = 2
+_RELEASE: Final = re.compile(r"\d+(?:\.\d+)*")
+
+
+class Saver(Enum):
+    """The savers that keep what they were told; the value is the class's full name."""
+
+    SQLITE = "langgraph.checkpoint.sqlite.SqliteSaver"
+    ASYNC_SQLITE = "langgraph.checkpoint.sqlite.aio.AsyncSqliteSaver"
+    POSTGRES = "langgraph.checkpoint.postgres.PostgresSaver"
+    ASYNC_POSTGRES = "langgraph.checkpoint.postgres.aio.AsyncPostgresSaver"
+
+    @property
+    def is_async(self) -> bool:
+        """It answers coroutines."""
+        return self in {Saver.ASYNC_SQLITE, Saver.ASYNC_POSTGRES}
+
+    @property
+    def is_sqlite(self) -> bool:
+        """It may be in memory, and may be told not to wait for the disk."""
+        return self in {Saver.SQLITE, Saver.ASYNC_SQLITE}
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The stored step that a node began from.
+
+    Attributes:
+        thread_id: The conversation.
+        namespace: LangGraph's namespace of the graph that the node is part of; empty for the outermost.
+        checkpoint_id: The checkpoint.
+        continuity_namespace: The application's, may be empty.
+    """
+
+    thread_id: str
+    namespace: str
+    checkpoint_id: str
+    continuity_namespace: str
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """What a saver is asked with."""
+        return {
+            "configurable": {
+                "thread_id": self.thread_id,
+                "checkpoint_ns": self.namespace,
+                "checkpoint_id": self.checkpoint_id,
+            }
+        }
+
+
+def check_version(library: str, installed: str, *, untested: Untested) -> Refusal | None:
+    """Say why a library's version must not be used, None if it may be.
+
+    Args:
+        library: A key of `TESTED`.
+        installed: Its version.
+        untested: What the application has said about versions outside the range.
+    """
+    first, last = TESTED[library]
+    release = _release(installed)
+    if release is not None and _release(first) <= release <= _release(last):  # type: ignore[operator]
+        return None
+    if untested == "run_without_proof":
+        return None
+    return Refusal("version_not_tested", f"{library} {installed} is installed; {first} to {last} are tested.")
+
+
+def is_tested(library: str, installed: str) -> bool:
+    """Say whether a version lies in the tested range; a pre-release never does."""
+    return check_version(library, installed, untested="refuse") is None
+
+
+def check_config(configurable: Mapping[str, Any], *, is_async: bool) -> Refusal | None:
+    """Say why nothing may be begun under this configuration, None if the saver may be asked.
+
+    Args:
+        configurable: ``config["configurable"]`` of the node.
+        is_async: The node is a coroutine function.
+    """
+    saver = configurable.get(_SAVER)
+    if saver is None:
+        return Refusal("checkpointer_missing")
+    kind = saver_kind(saver)
+    name = type(saver).__name__
+    if kind is None:
+        return Refusal("checkpointer_unsupported", f"{name} is none of {', '.join(one.name for one in _classes())}.")
+    if kind.is_async is not is_async:
+        return Refusal("checkpointer_unsupported", f"{name} is for {'async' if kind.is_async else 'ordinary'} graphs.")
+    if configurable.get(_DURABILITY) != "sync":
+        return Refusal("durability_not_sync")
+    return None
+
+
+def saver_of(configurable: Mapping[str, Any]) -> Any:
+    """Return the saver that `check_config` let pass."""
+    return configurable[_SAVER]
+
+
+def saver_kind(saver: object) -> Saver | None:
+    """Say which saver an object is; None for a subclass too, which may keep less."""
+    cls = type(saver)
+    name = f"{cls.__module__}.{cls.__qualname__}"
+    return next((kind for kind in Saver if kind.value == name), None)
+
+
+def check_sqlite(path: str, synchronous: int) -> Refusal | None:
+    """Say why a SQLite database does not keep what it was told, None if it does.
+
+    Args:
+        path: File of the main database, empty for one in memory.
+        synchronous: What ``PRAGMA synchronous`` answers.
+    """
+    if not path:
+        return Refusal("checkpointer_in_memory")
+    if synchronous < _SYNCHRONOUS_FULL:
+        return Refusal("checkpointer_not_durable", "PRAGMA synchronous of its connection is below FULL.")
+    return None
+
+
+def step_of(configurable: Mapping[str, Any]) -> Step | Refusal:
+    """Return the step that a node began from, or why it is not known."""
+    thread_id = configurable.get("thread_id")
+    if isinstance(thread_id, bool) or not isinstance(thread_id, str | int | UUID) or thread_id == "":
+        return Refusal("thread_missing")
+    continuity_namespace = configurable.get("continuity_namespace", "")
+    if not isinstance(continuity_namespace, str):
+        return Refusal("continuity_namespace_malformed")
+    task_namespace = configurable.get("checkpoint_ns")
+    checkpoints = configurable.get("checkpoint_map")
+    if not isinstance(task_namespace, str) or not isinstance(checkpoints, Mapping):
+        return Refusal("step_not_stored", "LangGraph does not say which step the node began from.")
+    namespace = _NAMESPACE_SEPARATOR.join(task_namespace.split(_NAMESPACE_SEPARATOR)[:-1])
+    checkpoint_id = checkpoints.get(namespace)
+    if not isinstance(checkpoint_id, str) or not checkpoint_id:
+        return Refusal("step_not_stored", "LangGraph does not say which step the node began from.")
+    return Step(str(thread_id), namespace, checkpoint_id, continuity_namespace)
+
+
+def check_message(message: object) -> Refusal | None:
+    """Say why a message is not one whose calls may be run, None if it is."""
+    if getattr(message, "type", None) != "ai":
+        return Refusal("message_not_assistant")
+    message_id = getattr(message, "id", None)
+    if not isinstance(message_id, str) or not message_id:
+        return Refusal("message_without_id")
+    return None
+
+
+def check_stored(message: Any, stored: Any, *, messages_key: str) -> Refusal | None:
+    """Say why a message does not count as stored, None if it does.
+
+    Args:
+        message: One that `check_message` let pass.
+        stored: The saver's tuple of the step, None when it has none.
+        messages_key: Where the graph's state holds its messages.
+    """
+    if stored is None:
+        return Refusal("step_not_stored", "The checkpointer does not have the step that the node began from.")
+    messages = stored.checkpoint.get("channel_values", {}).get(messages_key)
+    if not isinstance(messages, Sequence):
+        return Refusal("message_not_stored", f"The stored step has no {messages_key!r}.")
+    same = [kept for kept in messages if getattr(kept, "id", None) == message.id]
+    if not same:
+        return Refusal("message_not_stored", "The stored step does not hold the message.")
+    if _calls_of(same[-1]) != _calls_of(message):
+        return Refusal("call_changed", "The message is stored with other tool calls.")
+    return None
+
+
+def _calls_of(message: Any) -> list[tuple[Any, Any, Any]]:
+    calls = getattr(message, "tool_calls", None) or ()
+    return [(call.get("id"), call.get("name"), call.get("args")) for call in calls]
+
+
+def _release(version: str) -> tuple[int, ...] | None:
+    return tuple(int(part) for part in version.split(".")) if _RELEASE.fullmatch(version) else None
+
+
+def _classes() -> list[Any]:
+    return list(Saver)
