@@ -42,12 +42,21 @@ def read_json(*, limit_bytes: int) -> dict[str, Any]:
         TooLargeError: It says it is longer than `limit_bytes`. Nothing of it was parsed.
         MalformedError: It is not what it says, or breaks a rule of the loader.
     """
+    return loads_strict(read_json_text(limit_bytes=limit_bytes))
+
+
+def read_json_text(*, limit_bytes: int) -> bytes:
+    """Return the body of the current request as it came, for a reader that must see how numbers are written.
+
+    Raises:
+        ContinuityError: As `read_json`, the rules of the loader aside.
+    """
     environ = request.environ
     if environ.get("HTTP_CONTENT_ENCODING"):
         raise UnsupportedMediaError("The body must not be encoded: send no Content-Encoding.")
     if environ.get("CONTENT_TYPE", "").lower() not in _JSON_TYPES:
         raise UnsupportedMediaError("The body must be application/json.")
-    return loads_strict(_read_body(limit_bytes=limit_bytes))
+    return _read_body(limit_bytes=limit_bytes)
 
 
 def read_form(*, limit_bytes: int = FORM_BODY_BYTES) -> dict[str, str]:

@@ -6,13 +6,15 @@ Rules:
 * Nothing beyond the fields here is taken: an event carries no text, arguments, results or receipts.
 * ``charge_id`` and ``charge_source`` need each other; a known cost needs both and a ``price_source``;
   tokens need a charge.
-* Amounts are whole numbers. Nothing is coerced: ``true`` is not 1 and ``"1"`` is not 1.
+* Amounts are whole numbers. Nothing is coerced: ``true`` is not 1, ``"1"`` is not 1, and over the wire ``1.0`` is
+  not 1 either, as whoever keeps money in floats has rounded it already.
 
 Source: observations.md "Event".
 """
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Mapping
@@ -20,6 +22,7 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any, Final
 
+from continuity import jsontext
 from continuity.errors import MalformedError
 
 FORMAT: Final = "atmem.continuity.v1"
@@ -140,6 +143,24 @@ class Event:
         return value
 
 
+def read_event(body: bytes) -> Event:
+    """Read an event from its text.
+
+    Args:
+        body: JSON, at most `EVENT_BYTES`; the caller has checked its size.
+
+    Raises:
+        MalformedError: The text breaks a rule of `jsontext`, or the event one of `parse_event`; an amount is
+            written as a fraction or with an exponent.
+    """
+    event = parse_event(jsontext.loads_strict(body))
+    # The loader keeps numbers by value, so that 5.0 is 5 and 9007199254740990.6 has become a whole number.
+    written = json.loads(body, parse_float=_Fraction)
+    for name in _AMOUNTS:
+        _require(not isinstance(written.get(name), _Fraction), f"{name} must be a whole number from 0 to 2^53-1.")
+    return event
+
+
 def parse_event(value: object) -> Event:
     """Read an event that came over the wire.
 
@@ -160,6 +181,12 @@ def parse_event(value: object) -> Event:
     if "cached_basis" in given:
         given["cached_basis"] = _member(CachedBasis, given["cached_basis"])
     return Event(**given)
+
+
+class _Fraction(str):
+    """How a number was written that is no integer of JSON."""
+
+    __slots__ = ()
 
 
 _TEXTS: Final = {

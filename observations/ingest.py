@@ -10,8 +10,8 @@ Rules:
   difference of two footprints (`observations.costs`).
 * One writer a scope: its row is locked first. With SQLite it also pauses between transactions, so that whoever
   begins or ends an attempt meanwhile finds the database free.
-* Only `PLACES` callers at a time wait here; the others are told to come again. Nothing here shares a connection, a
-  lock or a thread's time without end with governed operations.
+* `PLACES` callers at a time use the database, and as many wait for them, `PLACE_WAIT_S` at most; the others are told
+  to come again. Nothing here shares a connection, a lock or a thread's time without end with governed operations.
 
 Source: observations.md, "Rules".
 """
@@ -56,6 +56,10 @@ PAIRS_NAMED: Final = 500
 ATTEMPT_DAYS: Final = 400
 """Days on which one attempt may have charges: what moves with it must stay small."""
 PLACES: Final = 4
+"""Callers that use the database at a time. As many more may wait: an agent sends an event once, so whoever comes
+in the same moment as others must not be sent away, and half of the server's threads stay free of events."""
+PLACE_WAIT_S: Final = 0.5
+"""How long a caller waits for a place: a quarter of what a producer gives an event."""
 BATCH: Final = 100
 """Most events of one transaction."""
 PAUSE_S: Final = 0.002
@@ -85,6 +89,7 @@ class Ingest:
         self._units = units
         self._now_us = now_us
         self._pause_s = 0.0 if units.is_postgresql else pause_s
+        self._inside = threading.BoundedSemaphore(2 * PLACES)
         self._places = threading.BoundedSemaphore(PLACES)
         self._turn = threading.Lock()
         self._free_at = 0.0
@@ -100,12 +105,8 @@ class Ingest:
             ThrottledError: Too many wait; nothing has happened.
             UnavailableError: Storage cannot answer; the event may be sent again.
         """
-        if not self._places.acquire(blocking=False):
-            raise ThrottledError("Too many events at once.")
-        try:
+        with self._place():
             (result,) = self.accept_all(scope, [event])
-        finally:
-            self._places.release()
         if result is Result.REFUSED:
             raise ConflictError("The event contradicts what is known.", code="event_conflict")
         return result is Result.REPLAYED
@@ -129,6 +130,20 @@ class Ingest:
 
         with self._in_turn():
             return _repeated(lambda: self._units.write(work))
+
+    @contextmanager
+    def _place(self) -> Iterator[None]:
+        if not self._inside.acquire(blocking=False):
+            raise ThrottledError("Too many events at once.")
+        try:
+            if not self._places.acquire(timeout=PLACE_WAIT_S):
+                raise ThrottledError("Too many events at once.")
+            try:
+                yield
+            finally:
+                self._places.release()
+        finally:
+            self._inside.release()
 
     @contextmanager
     def _in_turn(self) -> Iterator[None]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import IO, Any, Final
 
 import sqlalchemy as sa
 
@@ -19,11 +19,13 @@ from continuity import jsontext
 from continuity.errors import MalformedError
 from observations import schema, store
 from observations.costs import Attempt, Charge
-from observations.events import EVENT_BYTES, FORMAT, Event, parse_event
+from observations.events import EVENT_BYTES, FORMAT, Event, read_event
 from observations.ingest import Ingest, Result
 
 IMPORTED_AT_ONCE: Final = 25
 """Events of one transaction: others who write wait no longer than these take."""
+_LINE_BYTES: Final = EVENT_BYTES + 64
+"""Read of one line: an event, spaces around it, and whatever shows that it is longer."""
 _READ: Final = 1_000
 _MALFORMED_KEPT: Final = 20
 
@@ -49,6 +51,15 @@ class Imported:
     messages: list[str] = field(default_factory=list)
 
 
+def lines_of(stream: IO[bytes]) -> Iterator[bytes]:
+    """Return the lines of a stream; of one that is too long for any event only as much as shows it."""
+    while line := stream.readline(_LINE_BYTES):
+        yield line
+        rest = line
+        while len(rest) == _LINE_BYTES and not rest.endswith(b"\n"):
+            rest = stream.readline(_LINE_BYTES)
+
+
 def import_lines(
     ingest: Ingest,
     scope: str,
@@ -62,7 +73,7 @@ def import_lines(
     Args:
         ingest: Where to.
         scope: Observation scope that all of them go into.
-        lines: The file from its first line on.
+        lines: The file from its first line on, as `lines_of` reads it.
         start_line: The first line to take in; those before it are passed over unread.
         progress: Called after each transaction.
 
@@ -91,7 +102,7 @@ def _read_line(done: Imported, number: int, line: bytes) -> Event | None:
     if not line.strip():
         return None
     try:
-        return parse_event(jsontext.loads_strict(_within_limit(line.strip())))
+        return read_event(_within_limit(line.strip()))
     except MalformedError as error:
         done.malformed += 1
         if len(done.messages) < _MALFORMED_KEPT:

@@ -8,13 +8,13 @@ from __future__ import annotations
 from flask import Blueprint, Response
 
 from app.auth.admission import admits, admitted
-from app.body import read_json
+from app.body import read_json_text
 from app.extensions import wiring
 from app.headers import EVENTS_PATH
 from app.replies import json_response
 from continuity.errors import ForbiddenError
 from continuity.services.callers import CallerKind
-from observations.events import EVENT_BYTES, parse_event
+from observations.events import EVENT_BYTES, read_event
 
 blueprint = Blueprint("observers", __name__)
 
@@ -26,6 +26,6 @@ def submit() -> Response:
     scope = admitted().observation_scope
     if scope is None:
         raise ForbiddenError("This is not allowed.")
-    event = parse_event(read_json(limit_bytes=EVENT_BYTES))
+    event = read_event(read_json_text(limit_bytes=EVENT_BYTES))
     is_replay = wiring().observations.ingest.accept(scope, event)
     return json_response({"accepted": True, "replayed": is_replay})

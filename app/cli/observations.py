@@ -39,7 +39,7 @@ def _scope(given: str | None) -> str:
 def import_(*, stream: IO[bytes], scope: str | None, start_line: int, as_json: bool) -> None:
     """Take in the events of FILE, one JSON object a line; - for standard input. Safe to run again."""
     from app import wiring
-    from observations.transfer import import_lines
+    from observations.transfer import import_lines, lines_of
 
     last: list[Imported] = []
 
@@ -51,7 +51,9 @@ def import_(*, stream: IO[bytes], scope: str | None, start_line: int, as_json: b
     name, into = getattr(stream, "name", "-"), _scope(scope)
     with wiring.observing(settings()) as observed:
         try:
-            done = import_lines(wiring.ingest_on(observed), into, stream, start_line=start_line, progress=progress)
+            done = import_lines(
+                wiring.ingest_on(observed), into, lines_of(stream), start_line=start_line, progress=progress
+            )
         finally:
             if not as_json:
                 click.echo("", err=True)

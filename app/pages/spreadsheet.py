@@ -11,13 +11,20 @@ from typing import Final
 Value = str | int | None
 """None is an empty cell: not known, and never 0."""
 
-_FORMULA: Final = re.compile(r"[\s\"'\0\ufeff]*[=+\-@\uff1d\uff0b\uff0d\uff20]|[\t\r\n\0]")
-"""What a spreadsheet may run: also after spaces or quotes, and in full width."""
+_BEFORE: Final = r"[\s\"'\0\u200b-\u200f\u2060\ufeff]*"
+_SIGN: Final = r"[=+\-@\u2212\ufe62\ufe63\ufe66\ufe6b\uff0b\uff0d\uff1d\uff20]"
+_FORMULA: Final = re.compile(rf"{_BEFORE}{_SIGN}|[\t\r\n\0]")
+"""What a spreadsheet may run: also after spaces, quotes and what has no width, and in other widths."""
+_INNER: Final = re.compile(rf"([;|\t\r\n]{_BEFORE})(?={_SIGN})")
+"""The same where a spreadsheet begins a cell that splits at something else than commas, as many do by country."""
 
 
 def cell(value: Value) -> Value:
-    """Return a value as it may stand in a cell: text that could be a formula behind an apostrophe."""
-    return f"'{value}" if isinstance(value, str) and _FORMULA.match(value) else value
+    """Return a value as it may stand in a cell: whatever could be a formula behind an apostrophe."""
+    if not isinstance(value, str):
+        return value
+    text = _INNER.sub(r"\1'", value)
+    return f"'{text}" if _FORMULA.match(text) else text
 
 
 def csv_bytes(columns: Sequence[str], rows: Iterable[Sequence[Value]]) -> bytes:

@@ -57,6 +57,18 @@ def test_a_file_with_a_wrong_line_says_which_and_fails(terminal, tmp_path):
     assert "1 new" in done.stdout
 
 
+def test_a_line_without_end_is_one_wrong_line_and_not_read_whole(terminal, tmp_path):
+    path = file_of(tmp_path, event(), event(attempt_id="at_2"))
+    first, last = Path(path).read_bytes().splitlines(keepends=True)
+    Path(path).write_bytes(first + b"x" * 3_000_000 + b"\n" + last)
+
+    done = here(terminal, "import", path)
+
+    assert "2 new" in done.stdout
+    assert "1 malformed" in done.stdout
+    assert "Line 2: An event must be at most 8192 bytes." in done.stderr
+
+
 def test_a_scope_is_checked(terminal, tmp_path):
     done = here(terminal, "import", file_of(tmp_path, event()), "--scope", "a b")
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import queue
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -266,7 +268,47 @@ def test_a_batch_is_told_event_by_event(store, taking):
         taking.accept_all("local", [event()] * 101)
 
 
-def test_who_finds_all_places_taken_is_told_at_once(sqlite_store):
+def test_who_comes_in_the_same_moment_as_others_is_not_sent_away(store):
+    taking = taking_on(store)
+    with ThreadPoolExecutor(2 * ingest.PLACES) as pool:
+        told = list(pool.map(lambda n: taking.accept("local", event(attempt_id=f"a{n}")), range(80)))
+
+    assert told == [False] * 80
+
+
+def test_more_than_may_wait_are_told_at_once():
+    entered, leave = threading.Semaphore(0), threading.Event()
+
+    class Slow:
+        is_postgresql = True
+
+        def write(self, work):
+            entered.release()
+            leave.wait(10)
+            return [Result.ACCEPTED]
+
+    slow = taking_on(Slow())
+    sent_away = queue.SimpleQueue()
+
+    def accept():
+        try:
+            slow.accept("local", event())
+        except ThrottledError:
+            sent_away.put(time.monotonic())
+
+    started = time.monotonic()
+    threads = [threading.Thread(target=accept) for _ in range(2 * ingest.PLACES + 1)]
+    for thread in threads:
+        thread.start()
+    first, *others = [sent_away.get(timeout=5) for _ in range(ingest.PLACES + 1)]
+    leave.set()
+    for thread in threads:
+        thread.join()
+
+    assert first - started < ingest.PLACE_WAIT_S <= min(others) - started
+
+
+def test_who_finds_all_places_taken_is_told_in_half_a_second(sqlite_store):
     entered, leave = threading.Semaphore(0), threading.Event()
 
     class Slow:

@@ -9,7 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from continuity.errors import MalformedError
-from observations.events import AMOUNT_MAX, EVENT_BYTES, FORMAT, TIME_MAX, CachedBasis, Event, EventName, parse_event
+from observations.events import (
+    AMOUNT_MAX,
+    EVENT_BYTES,
+    FORMAT,
+    TIME_MAX,
+    CachedBasis,
+    Event,
+    EventName,
+    parse_event,
+    read_event,
+)
 
 LEAST = {
     "format": FORMAT, "event_id": "ev_1", "workflow_id": "wf_1", "operation_id": "op_1", "run_id": "run_1",
@@ -41,6 +51,22 @@ def test_what_the_rules_allow_is_read(more):
     parsed = parse_event(event(**more))
 
     assert parsed.to_json() == {name: value for name, value in event(**more).items() if value is not None}
+
+
+@pytest.mark.parametrize("name", ["cost_microusd", "input_tokens", "output_tokens", "cached_input_tokens"])
+@pytest.mark.parametrize("written", ["1.0", "1e3", "0.0", "9007199254740990.6", "1.5", "-0.0"])
+def test_an_amount_that_is_written_as_a_float_is_refused(name, written):
+    whole = json.dumps(event(**CHARGE, price_source="p", **{name: 77}))
+    assert getattr(read_event(whole.encode()), name) == 77
+
+    with pytest.raises(MalformedError, match=name):
+        read_event(whole.replace(" 77", f" {written}").encode())
+
+
+def test_a_time_may_be_written_in_any_way_and_is_the_same_event():
+    texts = [json.dumps(event()).replace("1700000000.25", time) for time in ("1700000000", "1700000000.0", "17e8")]
+
+    assert len({read_event(text.encode()) for text in texts}) == 1
 
 
 @pytest.mark.parametrize("name", list(LEAST))

@@ -177,13 +177,16 @@ def test_the_smallest_cost_is_seen_beside_the_largest():
 @pytest.mark.parametrize(
     "text",
     ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "\0=1", " =1", "  -x", "'=1", '"=1', "＝1", " ＝1", "＋1",
-     "－1", "＠x", "\ufeff=1", "\u00a0=1", "-", '=HYPERLINK("http://x")'],
+     "－1", "＠x", "\ufeff=1", "\u00a0=1", "-", '=HYPERLINK("http://x")', "\u200b=1", "\u2060=1", "﹦1", "﹢1", "﹣1",
+     "﹫x", "−1"],
     ids=ascii,
 )  # fmt: skip
 def test_text_that_a_spreadsheet_may_run_stands_behind_an_apostrophe(text):
-    assert cell(text) == f"'{text}"
+    # A line end or a tab begins a cell for some, so there the sign has its own apostrophe too.
+    safe = f"'{text}" if text[0] not in "\t\r\n" else f"'{text[0]}'{text[1:]}"
+    assert cell(text) == safe
     (row,) = list(csv.reader(io.StringIO(csv_bytes([], [[text]]).decode().partition("\r\n")[2], newline="")))
-    assert row == [f"'{text}"]
+    assert row == [safe]
 
 
 @pytest.mark.parametrize(
@@ -193,6 +196,14 @@ def test_text_that_a_spreadsheet_may_run_stands_behind_an_apostrophe(text):
 )
 def test_everything_else_stays_as_it_is(value):
     assert cell(value) == value
+
+
+@pytest.mark.parametrize("separator", [";", "\t", "|", "\n", "\r\n"])
+def test_no_cell_begins_with_a_formula_for_who_splits_at_something_else(separator):
+    text = csv_bytes(["a", "b"], [[f"x{separator}=1+1", f'"{separator}=1']]).decode()
+
+    for row in (line.split(separator) for line in text.splitlines()):
+        assert not any(each.lstrip(" \"'").startswith("=") and not each.lstrip(' "').startswith("'") for each in row)
 
 
 def test_a_table_is_read_back_as_it_was_written():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 
@@ -99,6 +100,17 @@ def test_deleting_a_workflow_leaves_its_observations(world):
 
     (line,) = world.site.wiring.observations.queries.find(["local"], target.workflow_id)
     assert line.sums.cost_microusd == 7
+
+
+def test_money_that_is_a_float_is_refused(world):
+    """Also one that a loader would round to a whole number."""
+    bearer = {"Authorization": f"Bearer {PRODUCER_TOKEN}"}
+    for written in ("7.0", "7e0", "9007199254740990.6"):
+        text = json.dumps(PRICED).replace('"cost_microusd": 7', f'"cost_microusd": {written}')
+        reply = world.site.browser().client.post(EVENTS, data=text, headers=bearer, content_type="application/json")
+        assert (reply.status_code, "cost_microusd" in reply.json["error"]["message"]) == (400, True)
+
+    assert submit(world, PRICED).json["replayed"] is False
 
 
 def test_a_body_above_eight_kib_is_not_read(world):
