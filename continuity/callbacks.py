@@ -13,7 +13,7 @@ Rules:
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
@@ -25,6 +25,9 @@ from continuity.jsontext import canonical_bytes, loads_strict
 
 Callback = Callable[[dict[str, Any], str, str, float], Mapping[str, Any]]
 """``(arguments, operation_id, idempotency_key, timeout_seconds) -> receipt``."""
+
+AsyncCallback = Callable[[dict[str, Any], str, str, float], Awaitable[Mapping[str, Any]]]
+"""The same, awaited."""
 
 _ENVELOPE: Final = {"name": "", "run_id": "", "attempt_id": "", "lease_token": ""}
 """What travels around a receipt and counts for the limits of the request."""
@@ -106,6 +109,34 @@ class Tool:
         for callback in (self.execute, self.query):
             if callback is not None and inspect.iscoroutinefunction(callback):
                 raise TypeError("A tool's callbacks must be ordinary functions that return a receipt.")
+
+
+class AsyncCallbacks(Protocol):
+    """What can stand for a tool here: `AsyncTool`, `Tool`, or anything with its two callbacks."""
+
+    @property
+    def execute(self) -> Callback | AsyncCallback:
+        """Performs the effect; see `Tool`."""
+
+    @property
+    def query(self) -> Callback | AsyncCallback | None:
+        """Asks what became of it, None where that is not possible."""
+
+
+@dataclass(frozen=True, slots=True)
+class AsyncTool:
+    """What a host can do at one destination, by coroutine functions or ordinary ones.
+
+    A coroutine callback that is cancelled may raise `NotDispatched` if it knows for certain that nothing
+    left; otherwise nobody knows.
+
+    Attributes:
+        execute: As of `Tool`.
+        query: As of `Tool`.
+    """
+
+    execute: Callback | AsyncCallback
+    query: Callback | AsyncCallback | None = None
 
 
 @dataclass(frozen=True, slots=True)

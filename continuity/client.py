@@ -7,7 +7,8 @@ Example::
     result = client.run_operation(workflow_id, "upload", tools)
 
 The server decides whether the effect is performed, asked for, reused or stopped; see
-`continuity.running` for the rules that the host's side keeps.
+`continuity.running` for the rules that the host's side keeps. Programs with an event loop take
+`AsyncContinuityClient` from here; it is loaded when it is asked for.
 """
 
 from __future__ import annotations
@@ -15,21 +16,38 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any, Final, Self
+from contextlib import contextmanager, nullcontext
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, Self
 from urllib.parse import urlencode
 
 from continuity import limits
-from continuity.callbacks import Callback, Callbacks, NotDispatched, Refused, Tool
+from continuity.callbacks import (
+    AsyncCallback,
+    AsyncCallbacks,
+    AsyncTool,
+    Callback,
+    Callbacks,
+    NotDispatched,
+    Refused,
+    Tool,
+)
 from continuity.delivery import RESEND_FOR_S, Patience, deliver
-from continuity.errors import MalformedError, NotReachedError, TransportError
-from continuity.running import Begun, OperationRun, Seams, ToolUnavailableError, new_id
+from continuity.errors import NotReachedError, TransportError
+from continuity.running import OperationRun, Seams, ToolUnavailableError, begin_new, identifier, new_id
 from continuity.stops import OutcomeNotRecorded, RecoveryBlocked
 from continuity.transport import VIEW_BYTES, Adapter, Transport, elapsed_s
-from continuity.wire import IDENTIFIER
+from continuity.worlds import Direct, finished
 from observations.client import AtFlowsObserver, ContinuityObserver, Observer, Reporting, record_charge
 
+if TYPE_CHECKING:
+    from continuity.async_client import AsyncContinuityClient, alanggraph_node, arecord_charge
+
 __all__ = [
+    "AsyncCallback",
+    "AsyncCallbacks",
+    "AsyncContinuityClient",
+    "AsyncTool",
     "AtFlowsObserver",
     "Callback",
     "Callbacks",
@@ -41,16 +59,26 @@ __all__ = [
     "Refused",
     "Tool",
     "ToolUnavailableError",
+    "alanggraph_node",
+    "arecord_charge",
     "langgraph_node",
     "record_charge",
 ]
 
+_OF_LOOPS: Final = frozenset({"AsyncContinuityClient", "alanggraph_node", "arecord_charge"})
 _ROOT: Final = "/v1/continuity"
 _PAGE: Final = "/resume-work"
+_DIRECT: Final = Direct()
 _LOST_GRANT: Final = (
     f"An attempt may have been granted; nothing of it was called here. Run again: at most {limits.LEASE_S} s later "
     "its lease is over, and the server says what is safe."
 )
+
+
+def __getattr__(name: str) -> Any:
+    if name in _OF_LOOPS:
+        return getattr(import_module("continuity.async_client"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 class ContinuityClient:
@@ -121,7 +149,7 @@ class ContinuityClient:
 
     def page(self, workflow_id: str) -> str:
         """Return the address of the page where people see a workflow and decide about it."""
-        return f"{self.url}{_PAGE}/{_identifier('workflow_id', workflow_id)}"
+        return f"{self.url}{_PAGE}/{identifier('workflow_id', workflow_id)}"
 
     # --- The paths of wire.md, one request each ---
 
@@ -155,7 +183,8 @@ class ContinuityClient:
             body["activate"] = True
         if begin is not None:
             body["begin"] = dict(begin)
-        return self._transport.call("POST", _ROOT, body, most_bytes=VIEW_BYTES)
+        with nullcontext() if begin is None else _grant_may_be_lost():
+            return self._transport.call("POST", _ROOT, body, most_bytes=VIEW_BYTES)
 
     def get_workflow(self, workflow_id: str, *, reply_timeout_s: float | None = None) -> dict[str, Any]:
         """Return the workflow's view with its history, within `reply_timeout_s` seconds if given."""
@@ -283,7 +312,7 @@ class ContinuityClient:
             TransportError: begin was not answered. No callback was called; an attempt may have been granted.
             ContinuityError: The server refused begin. Nothing has happened.
         """
-        return self._run(workflow_id, name, tools, run_id=run_id or new_id("run")).result()
+        return finished(self._run(workflow_id, name, tools, run_id=run_id or new_id("run")).result())
 
     def run_new_operation(
         self,
@@ -310,24 +339,15 @@ class ContinuityClient:
         Raises:
             ContinuityError: As `create_workflow` and `run_operation`.
         """
-        run_id = run_id or new_id("run")
-        name = _identifier("name", operation.get("name"))
-        attempt_id = new_id("at")
-        self._seams.trace("begin.before_send")
-        sent_at_s = self._seams.clock()
-        begin = {"name": name, "run_id": run_id, "attempt_id": attempt_id}
-        with _grant_may_be_lost():
-            view = self.create_workflow(workflow_key, [operation], activate=True, begin=begin)
-        self._seams.trace("begin.after_reply")
-        workflow_id, reply = view.get("workflow_id"), view.get("begin")
-        if not isinstance(workflow_id, str) or not isinstance(reply, dict):
-            raise TransportError("The reply to a creation with begin does not hold both.")
-        return self._run(workflow_id, name, tools, run_id=run_id).result(Begun(reply, attempt_id, sent_at_s))
+        name, run_id = str(operation.get("name")), run_id or new_id("run")
+        made = begin_new(self, workflow_key, operation, run_id=run_id, world=_DIRECT, seams=self._seams)
+        workflow_id, begun = finished(made)
+        return finished(self._run(workflow_id, name, tools, run_id=run_id).result(begun))
 
     def _run(self, workflow_id: str, name: str, tools: Mapping[str, Callbacks], *, run_id: str) -> OperationRun:
         return OperationRun(
-            self, _identifier("workflow_id", workflow_id), name,
-            tools=tools, run_id=run_id, reporting=self._reporting, seams=self._seams,
+            self, workflow_id, name,
+            tools=tools, run_id=run_id, reporting=self._reporting, world=_DIRECT, seams=self._seams,
         )  # fmt: skip
 
 
@@ -367,13 +387,7 @@ def _grant_may_be_lost() -> Iterator[None]:
 
 
 def _path(workflow_id: str, *rest: str) -> str:
-    return "/".join((_ROOT, _identifier("workflow_id", workflow_id), *rest))
-
-
-def _identifier(field: str, value: object) -> str:
-    if not isinstance(value, str) or not IDENTIFIER.fullmatch(value):
-        raise MalformedError(f"{field} must be 1 to 128 characters of A-Z a-z 0-9 _ -")
-    return value
+    return "/".join((_ROOT, identifier("workflow_id", workflow_id), *rest))
 
 
 def _unheard(_point: str) -> None:

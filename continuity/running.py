@@ -10,25 +10,32 @@ Rules:
 * A result is returned only after the server has taken the receipt. There is no journal at the host.
 * A run asks at most `BEGINS_MOST` times. After a query that found nothing it asks again only when the
   workflow declares when absence is final and that moment had passed; it never waits for it.
-* Whatever interrupts a callback, Ctrl-C too, is reported before it goes on its way.
+* Whatever interrupts a callback, Ctrl-C or the cancellation of a task, is reported before it goes on its
+  way. A grant whose reply was interrupted is reported ``not_dispatched``: nothing was called.
+* Everything here is a coroutine that waits for its `World` alone: the clients that block and those that do
+  not run the same lines.
 
-Source: operations.md "begin", "outcome"; security.md L07, L15.
+Source: operations.md "begin", "outcome"; security.md L07, L15; docs/adr/0012.
 """
 
 from __future__ import annotations
 
+import inspect
 import uuid
 from collections.abc import Callable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Protocol
 
 from continuity import limits
-from continuity.callbacks import Callback, Callbacks, Report, report_not_dispatched, report_raised, report_returned
+from continuity.callbacks import AsyncCallbacks, Report, report_not_dispatched, report_raised, report_returned
 from continuity.decisions.states import Mode, Outcome, Status
-from continuity.delivery import Patience, deliver
-from continuity.errors import ContinuityError, TransportError
+from continuity.delivery import RESEND_FOR_S, Patience, deliver
+from continuity.errors import ContinuityError, MalformedError, TransportError
+from continuity.grants import Begun, Grant, absence_early_by_s, read_grant, saved_result
 from continuity.stops import OutcomeNotRecorded, RecoveryBlocked
+from continuity.wire import IDENTIFIER
+from continuity.worlds import NotCalledError, World
 from observations.client import WAIT_S, ObservedAttempt, Reporting, charging
 from observations.events import EventName
 
@@ -50,7 +57,6 @@ _STOPS: Final = {
     Outcome.REFUSED: "refused_by_destination",
     Outcome.NOT_DISPATCHED: "not_dispatched",
 }
-_NOTHING_DONE: Final = frozenset({Outcome.NOT_DISPATCHED.value, Outcome.REFUSED.value})
 
 
 class ToolUnavailableError(ContinuityError):
@@ -60,7 +66,12 @@ class ToolUnavailableError(ContinuityError):
 
 
 class Calls(Protocol):
-    """What a run asks of its client."""
+    """What a run asks of its client; each call blocks until it is answered."""
+
+    def create_workflow(
+        self, workflow_key: str, operations: list[Mapping[str, Any]], *, activate: bool, begin: Mapping[str, str]
+    ) -> dict[str, Any]:
+        """Create a workflow and begin its operation, once."""
 
     def begin(self, workflow_id: str, name: str, *, run_id: str, attempt_id: str) -> dict[str, Any]:
         """Ask for an attempt, once."""
@@ -96,47 +107,56 @@ class Seams:
     trace: Callable[[str], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Grant:
-    """What a begin reply allows, and when begin was sent by the host's clock."""
-
-    mode: Mode
-    operation_id: str
-    attempt_id: str
-    tool: str
-    arguments: dict[str, Any] = field(repr=False)
-    idempotency_key: str = field(repr=False)
-    timeout_s: float
-    lease_token: str = field(repr=False)
-    sent_at_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Begun:
-    """A begin reply as it came.
-
-    Attributes:
-        reply: The object of the reply.
-        attempt_id: The attempt id that was asked with.
-        sent_at_s: The host's clock before it was sent.
-        retry: For observers; None when not known.
-        recovery: For observers; None when not known.
-    """
-
-    reply: Mapping[str, Any] = field(repr=False)
-    attempt_id: str
-    sent_at_s: float
-    retry: bool | None = None
-    recovery: bool | None = None
-
-
 def new_id(prefix: str) -> str:
     """Return a new identifier: the prefix, ``_`` and 32 hex digits."""
     return f"{prefix}_{uuid.uuid4().hex}"
 
 
+def identifier(field: str, value: object) -> str:
+    """Return `value` if it is an identifier of a host.
+
+    Raises:
+        MalformedError: It is not; the message names `field`.
+    """
+    if not isinstance(value, str) or not IDENTIFIER.fullmatch(value):
+        raise MalformedError(f"{field} must be 1 to 128 characters of A-Z a-z 0-9 _ -")
+    return value
+
+
+async def begin_new(
+    calls: Calls, workflow_key: str, operation: Mapping[str, Any], *, run_id: str, world: World, seams: Seams
+) -> tuple[str, Begun]:
+    """Create a workflow of one operation, enabled, and begin it in the same request.
+
+    Args:
+        calls: As for `OperationRun`.
+        workflow_key: Of the new work.
+        operation: Its definition, with a ``name``.
+        run_id: As for `OperationRun`.
+        world: As for `OperationRun`.
+        seams: As for `OperationRun`.
+
+    Returns:
+        The workflow's id and what begin answered, for `OperationRun.result`.
+
+    Raises:
+        TransportError: The reply is not one to such a request.
+        ContinuityError: The server refused; nothing has happened.
+    """
+    attempt_id = new_id("at")
+    begin = {"name": identifier("name", operation.get("name")), "run_id": run_id, "attempt_id": attempt_id}
+    seams.trace("begin.before_send")
+    sent_at_s = seams.clock()
+    view, interrupt = await world.settle(calls.create_workflow, workflow_key, [operation], activate=True, begin=begin)
+    seams.trace("begin.after_reply")
+    workflow_id, reply = view.get("workflow_id"), view.get("begin")
+    if not isinstance(workflow_id, str) or not isinstance(reply, dict):
+        raise TransportError("The reply to a creation with begin does not hold both.") from interrupt
+    return workflow_id, Begun(reply, attempt_id, sent_at_s, interrupt=interrupt)
+
+
 class OperationRun:
-    """One run of the operation `name` of one workflow. Used once, by one thread."""
+    """One run of the operation `name` of one workflow. Used once, by one thread or task."""
 
     def __init__(
         self,
@@ -144,21 +164,27 @@ class OperationRun:
         workflow_id: str,
         name: str,
         *,
-        tools: Mapping[str, Callbacks],
+        tools: Mapping[str, AsyncCallbacks],
         run_id: str,
         reporting: Reporting,
+        world: World,
         seams: Seams,
     ) -> None:
-        """Keep what the run needs; nothing is asked yet."""
+        """Keep what the run needs; nothing is asked yet.
+
+        Raises:
+            MalformedError: The workflow's id is none.
+        """
         self._calls = calls
-        self._workflow_id = workflow_id
+        self._workflow_id = identifier("workflow_id", workflow_id)
         self._name = name
         self._tools = tools
         self._run_id = run_id
         self._reporting = reporting
+        self._world = world
         self._seams = seams
 
-    def result(self, first: Begun | None = None) -> Any:
+    async def result(self, first: Begun | None = None) -> Any:
         """Go on until there is a result or a reason to stop.
 
         Args:
@@ -173,29 +199,32 @@ class OperationRun:
             ContinuityError: begin failed; no callback was called.
         """
         for _ in range(BEGINS_MOST):
-            begun, first = first or self._begin(), None
-            reply = begun.reply
-            if reply.get("action") == "completed":
-                return _saved_result(reply)
-            if reply.get("action") == "blocked":
-                raise self._blocked(reply)
-            grant = _grant(begun, run_id=self._run_id)
-            report, answer = self._attempt(grant, self._observed(begun, grant))
+            begun, first = first or await self._begin(), None
+            if begun.interrupt is not None and not begun.is_granted:
+                raise begun.interrupt
+            if begun.reply.get("action") == "completed":
+                return saved_result(begun.reply)
+            if begun.reply.get("action") == "blocked":
+                raise self._blocked(begun.reply)
+            grant = read_grant(begun, run_id=self._run_id)
+            report, answer = await self._attempt(begun, grant)
             if report.outcome is Outcome.SUCCEEDED and answer.get("accepted") is True:
                 return report.receipt["result"]
-            self._stop_unless_more_is_known(grant, report, answer)
+            await self._stop_unless_more_is_known(grant, report, answer)
         raise self._stopped("effect_not_found")
 
     # --- begin ---
 
-    def _begin(self) -> Begun:
-        retry, recovery = self._history() if self._reporting.is_on else (None, None)
+    async def _begin(self) -> Begun:
+        retry, recovery = await self._history() if self._reporting.is_on else (None, None)
         attempt_id = new_id("at")
         self._seams.trace("begin.before_send")
         sent_at_s = self._seams.clock()
-        reply = self._calls.begin(self._workflow_id, self._name, run_id=self._run_id, attempt_id=attempt_id)
+        reply, interrupt = await self._world.settle(
+            self._calls.begin, self._workflow_id, self._name, run_id=self._run_id, attempt_id=attempt_id
+        )
         self._seams.trace("begin.after_reply")
-        return Begun(reply, attempt_id, sent_at_s, retry, recovery)
+        return Begun(reply, attempt_id, sent_at_s, retry, recovery, interrupt)
 
     def _blocked(self, reply: Mapping[str, Any]) -> RecoveryBlocked:
         reason = reply.get("reason")
@@ -210,41 +239,64 @@ class OperationRun:
 
     # --- attempt ---
 
-    def _attempt(self, grant: Grant, observed: ObservedAttempt) -> tuple[Report, dict[str, Any]]:
+    async def _attempt(self, begun: Begun, grant: Grant) -> tuple[Report, dict[str, Any]]:
         """Call what was granted and deliver what came of it; an interrupt goes on afterwards."""
-        report = self._call(grant, observed)
-        interrupt = report.cause if not isinstance(report.cause, Exception) else None
+        observed = self._observed(begun, grant)
+        report, interrupt = await self._call(begun, grant, observed)
         if interrupt is not None:
-            with suppress(ContinuityError):
-                self._deliver(grant, report, for_s=INTERRUPTED_FOR_S)
+            try:
+                await self._deliver(grant, report, for_s=INTERRUPTED_FOR_S)
+            except ContinuityError as error:
+                raise interrupt from error
             raise interrupt
         try:
-            return report, self._deliver(grant, report)
+            answer, interrupt = await self._deliver(grant, report)
         finally:
-            observed.send(_EVENTS[report.outcome])
+            await self._tell(observed, _EVENTS[report.outcome])
+        if interrupt is not None:
+            raise interrupt
+        return report, answer
 
-    def _call(self, grant: Grant, observed: ObservedAttempt) -> Report:
-        is_called = False
+    async def _call(self, begun: Begun, grant: Grant, observed: ObservedAttempt) -> tuple[Report, BaseException | None]:
+        """Call the callback; return the report of it and what interrupted the run, None for nothing."""
+        if begun.interrupt is not None:
+            return self._uncalled(grant, begun.interrupt), begun.interrupt
+        is_called, interrupt = False, None
         try:
-            observed.send(EventName(grant.mode.value))
+            await self._tell(observed, EventName(grant.mode.value))
             self._seams.trace("effect.before")
             callback = self._callback(grant)
-            waited_s = self._seams.clock() - grant.sent_at_s
-            if grant.mode is Mode.EXECUTE and not 0 <= waited_s < limits.LANDING_MARGIN_S:
-                return report_not_dispatched("The grant is too old to be used.", operation_id=grant.operation_id)
             with charging(observed):
                 is_called = True
-                value = callback(grant.arguments, grant.operation_id, grant.idempotency_key, grant.timeout_s)
+                ended = await self._world.call(
+                    partial(self._check_age, grant), callback,
+                    grant.arguments, grant.operation_id, grant.idempotency_key, grant.timeout_s,
+                )  # fmt: skip
+            interrupt = ended.interrupt
+            value = ended.result()
             self._seams.trace("effect.after")
+        except NotCalledError as error:
+            return self._uncalled(grant, interrupt, error.message), interrupt
         except BaseException as error:  # noqa: BLE001 - whatever ends a callback, the attempt must be reported
-            if is_called or grant.mode is Mode.QUERY:
-                return report_raised(error, operation_id=grant.operation_id, mode=grant.mode)
-            return report_not_dispatched(
-                f"Nothing was called: {type(error).__name__}.", operation_id=grant.operation_id, cause=error
-            )
-        return report_returned(value, operation_id=grant.operation_id, mode=grant.mode)
+            interrupt = interrupt if isinstance(error, Exception) else error
+            if is_called:
+                return report_raised(error, operation_id=grant.operation_id, mode=grant.mode), interrupt
+            return self._uncalled(grant, error), interrupt
+        return report_returned(value, operation_id=grant.operation_id, mode=grant.mode), interrupt
 
-    def _callback(self, grant: Grant) -> Callback:
+    def _uncalled(self, grant: Grant, cause: BaseException | None, reason: str = "") -> Report:
+        """Report what was never called; a query can only say that it found out nothing."""
+        if grant.mode is Mode.QUERY and cause is not None:
+            return report_raised(cause, operation_id=grant.operation_id, mode=grant.mode)
+        reason = reason or f"Nothing was called: {type(cause).__name__}."
+        return report_not_dispatched(reason, operation_id=grant.operation_id, cause=cause)
+
+    def _check_age(self, grant: Grant) -> None:
+        waited_s = self._seams.clock() - grant.sent_at_s
+        if grant.mode is Mode.EXECUTE and not 0 <= waited_s < limits.LANDING_MARGIN_S:
+            raise NotCalledError("The grant is too old to be used.")
+
+    def _callback(self, grant: Grant) -> Callable[..., Any]:
         tool = self._tools.get(grant.tool)
         callback = None if tool is None else (tool.execute if grant.mode is Mode.EXECUTE else tool.query)
         if callback is None:
@@ -252,9 +304,19 @@ class OperationRun:
             raise ToolUnavailableError(
                 f"This host has no {grant.mode.value} callback for the tool {grant.tool!r}. Its tools: {names}."
             )
+        if not self._world.can_await and inspect.iscoroutinefunction(callback):
+            raise ToolUnavailableError(
+                f"The {grant.mode.value} callback of {grant.tool!r} is a coroutine function: use AsyncContinuityClient."
+            )
         return callback
 
-    def _deliver(self, grant: Grant, report: Report, *, for_s: float | None = None) -> dict[str, Any]:
+    async def _deliver(
+        self, grant: Grant, report: Report, *, for_s: float = RESEND_FOR_S
+    ) -> tuple[dict[str, Any], BaseException | None]:
+        patience = Patience(self._seams.clock, self._seams.sleep, for_s)
+        return await self._world.deliver(partial(self._delivered, grant, report), patience)
+
+    def _delivered(self, grant: Grant, report: Report, patience: Patience) -> dict[str, Any]:
         def send() -> dict[str, Any]:
             self._seams.trace("outcome.before_send")
             reply = self._calls.send_outcome(
@@ -264,9 +326,6 @@ class OperationRun:
             self._seams.trace("outcome.after_reply")
             return reply
 
-        patience = Patience(self._seams.clock, self._seams.sleep)
-        if for_s is not None:
-            patience = Patience(self._seams.clock, self._seams.sleep, for_s)
         try:
             return deliver(send, patience)
         except ContinuityError as error:
@@ -277,7 +336,7 @@ class OperationRun:
 
     # --- afterwards ---
 
-    def _stop_unless_more_is_known(self, grant: Grant, report: Report, answer: Mapping[str, Any]) -> None:
+    async def _stop_unless_more_is_known(self, grant: Grant, report: Report, answer: Mapping[str, Any]) -> None:
         """Return if the next begin can only complete or execute; else raise `RecoveryBlocked`."""
         if answer.get("accepted") is not True:
             if answer.get("status") == Status.COMPLETED.value:
@@ -290,46 +349,41 @@ class OperationRun:
         if report.outcome is not Outcome.ABSENT:
             code = _STOPS.get(report.outcome, "outcome_unknown")
             raise self._stopped(code, because=report.because) from report.cause
-        wait_s = self._absence_final_in_s(grant)
+        wait_s = await self._absence_final_in_s(grant)
         if wait_s is None or wait_s > 0:
             raise self._stopped("effect_not_found", retry_after_s=wait_s)
 
-    def _absence_final_in_s(self, grant: Grant) -> float | None:
+    async def _absence_final_in_s(self, grant: Grant) -> float | None:
         """Say how many seconds too early the query was granted; None if absence is never final, or nobody can say.
 
         The query's outcome is recorded: whatever is wrong with the view, stopping here is safe.
         """
         try:
-            return self._early_by_s(self._operation(), grant)
+            return absence_early_by_s(await self._operation(), grant)
         except (ContinuityError, KeyError, TypeError, AttributeError):
             return None
 
-    def _early_by_s(self, operation: Mapping[str, Any], grant: Grant) -> float | None:
-        final_after_s = operation.get("absence_final_after_seconds")
-        attempts = {attempt.get("attempt_id"): attempt for attempt in operation.get("attempts", ())}
-        query = attempts.get(grant.attempt_id)
-        if final_after_s is None or query is None:
-            return None
-        landed_by = [_lands_by(attempt, grant.timeout_s) for attempt in attempts.values() if _may_land(attempt)]
-        return float(max(landed_by, default=0.0) + final_after_s - query["started"])
-
-    def _history(self) -> tuple[bool | None, bool | None]:
+    async def _history(self) -> tuple[bool | None, bool | None]:
         """Say whether the next execute is a retry and the next attempt a recovery; for observers only."""
         try:
-            operation = self._operation(reply_timeout_s=WAIT_S)
+            operation = await self._operation(reply_timeout_s=WAIT_S)
             executes = [attempt["mode"] == Mode.EXECUTE.value for attempt in operation["attempts"]]
             return any(executes), operation["status"] == Status.UNCERTAIN.value
         except Exception as error:  # noqa: BLE001 - what is for observers must not be able to disturb the work
             self._reporting.count(error)
             return None, None
 
-    def _operation(self, *, reply_timeout_s: float | None = None) -> Mapping[str, Any]:
-        view = self._calls.get_workflow(self._workflow_id, reply_timeout_s=reply_timeout_s)
+    async def _operation(self, *, reply_timeout_s: float | None = None) -> Mapping[str, Any]:
+        view = await self._world.ask(self._calls.get_workflow, self._workflow_id, reply_timeout_s=reply_timeout_s)
         operations = view.get("operations")
         found = [op for op in operations or () if isinstance(op, dict) and op.get("name") == self._name]
         if not found:
             raise TransportError("The workflow's view does not hold the operation.")
         return found[0]
+
+    async def _tell(self, observed: ObservedAttempt, event: EventName) -> None:
+        if self._reporting.is_on:
+            await self._world.ask(observed.send, event)
 
     def _observed(self, begun: Begun, grant: Grant) -> ObservedAttempt:
         return ObservedAttempt(
@@ -345,50 +399,3 @@ class OperationRun:
             code, self._workflow_id, page=self._calls.page(self._workflow_id), because=because,
             lease_until=lease_until, retry_after_s=retry_after_s,
         )  # fmt: skip
-
-
-def _may_land(attempt: Mapping[str, Any]) -> bool:
-    return attempt.get("mode") == Mode.EXECUTE.value and attempt.get("outcome") not in _NOTHING_DONE
-
-
-def _lands_by(attempt: Mapping[str, Any], timeout_s: float) -> float:
-    started: float = attempt["started"]
-    if attempt.get("ended") is not None:
-        return started + timeout_s + limits.LANDING_MARGIN_S
-    leases = 1 + (attempt.get("renewals") or 0)
-    return started + max(timeout_s + limits.LANDING_MARGIN_S, leases * limits.LEASE_S)
-
-
-def _saved_result(reply: Mapping[str, Any]) -> Any:
-    receipt = reply.get("receipt")
-    if not isinstance(receipt, dict):
-        raise TransportError("The begin reply says completed and holds no receipt.")
-    return receipt.get("result")
-
-
-def _grant(begun: Begun, *, run_id: str) -> Grant:
-    """Read what was granted.
-
-    Raises:
-        TransportError: The reply is not one to this begin. Nothing was called; the operation is uncertain.
-    """
-    reply = begun.reply
-    timeout_s = reply.get("timeout_seconds")
-    holds = (
-        reply.get("action") in tuple(Mode)
-        and reply.get("run_id") == run_id
-        and reply.get("attempt_id") == begun.attempt_id
-        and isinstance(reply.get("arguments"), dict)
-        and all(isinstance(reply.get(name), str) for name in ("operation_id", "tool", "lease_token"))
-        and isinstance(reply.get("idempotency_key"), str | None)
-        and isinstance(timeout_s, int | float)
-        and not isinstance(timeout_s, bool)
-        and 0 < timeout_s <= limits.TIMEOUT_MAX_S
-    )
-    if not holds or timeout_s is None:
-        raise TransportError("The begin reply is not one to this begin.")
-    return Grant(
-        mode=Mode(reply["action"]), operation_id=reply["operation_id"], attempt_id=begun.attempt_id,
-        tool=reply["tool"], arguments=reply["arguments"], idempotency_key=reply.get("idempotency_key") or "",
-        timeout_s=timeout_s, lease_token=reply["lease_token"], sent_at_s=begun.sent_at_s,
-    )  # fmt: skip

@@ -77,6 +77,10 @@ class World:
         return [seen.body["receipt"] for seen in self.calls("outcome")]
 
 
+make_client: Callable = ContinuityClient
+"""What makes the client of a world; a module may run its tests with another (tests/sdk/waiting.py)."""
+
+
 @contextmanager
 def world(*, begin=(), outcome=(), view=None, others: Callable | None = None, token=TOKEN, **options):
     """Serve `begin` and `outcome` replies in their order, the last one for ever."""
@@ -100,5 +104,5 @@ def world(*, begin=(), outcome=(), view=None, others: Callable | None = None, to
 
     with serving(answer) as server:
         settings = {"clock": lambda: now[0], "sleep": sleep, **options}
-        with ContinuityClient(server.url, token, **settings) as client:
+        with make_client(server.url, token, **settings) as client:
             yield World(server, client, now, sleeps)

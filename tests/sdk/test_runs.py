@@ -1,4 +1,7 @@
-"""One run of one operation against a server that answers as a test says: what is called, what is reported."""
+"""One run of one operation against a server that answers as a test says: what is called, what is reported.
+
+Every test runs with the client that blocks, with the one for event loops, and with that and coroutine callbacks.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ from continuity.client import (
     Tool,
     langgraph_node,
 )
+from tests.sdk import scripts
 from tests.sdk.scripts import (
     ABSENT,
     LEASE_TOKEN,
@@ -33,6 +37,13 @@ from tests.sdk.scripts import (
     refused,
     world,
 )
+from tests.sdk.waiting import CLIENTS
+
+
+@pytest.fixture(autouse=True, params=CLIENTS, ids=lambda kind: kind.__name__)
+def kind(request, monkeypatch):
+    monkeypatch.setattr(scripts, "make_client", request.param)
+    return request.param
 
 
 class Upload:
