@@ -11,6 +11,8 @@ from flask import Response, request
 from flask.json.provider import DefaultJSONProvider
 
 JSON_TYPE: Final = "application/json; charset=utf-8"
+# Kept, as `json.dumps` makes a new encoder for every value when it is told how to write.
+_WRITER: Final = json.JSONEncoder(separators=(",", ":"), sort_keys=True, ensure_ascii=False, allow_nan=False)
 REQUEST_ID_KEY: Final = "atmem.request_id"
 
 
@@ -27,7 +29,7 @@ def request_id() -> str:
 
 def json_bytes(value: Any) -> bytes:
     """Write `value` as compact JSON in UTF-8, keys in order; NaN and Infinity are refused."""
-    return json.dumps(value, separators=(",", ":"), sort_keys=True, ensure_ascii=False, allow_nan=False).encode()
+    return _WRITER.encode(value).encode()
 
 
 def json_response(value: Mapping[str, Any], status: int = 200) -> Response:

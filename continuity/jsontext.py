@@ -70,7 +70,7 @@ def canonical_bytes(value: Any) -> bytes:
             string that is not text, or something JSON has no word for.
     """
     try:
-        text = json.dumps(_by_value(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+        text = _ENCODER.encode(_by_value(value))
         body = text.encode("utf-8", "strict")
     except (TypeError, ValueError, RecursionError):
         raise MalformedError("The value cannot be written as JSON.") from None
@@ -208,6 +208,7 @@ def _by_value(value: Any) -> Any:
     return value
 
 
+_ENCODER: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 _DECODER: Final = json.JSONDecoder(
     object_pairs_hook=_pairs, parse_constant=_constant, parse_float=_float, parse_int=_int
 )

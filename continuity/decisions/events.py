@@ -175,28 +175,28 @@ def evolve(workflow: Workflow, operation: Operation, event: OperationEvent, *, s
         TransitionError: The event is not legal in the operation's state. Nothing has changed.
     """
     revision = workflow.revision + (0 if isinstance(event, LateReceiptKept) else 1)
-    operation = replace(_change(operation, event, revision), change_seq=seq)
+    operation = _change(operation, event, revision, seq=seq)
     standing = Standing(operation.status, seq, operation.epoch)
     standings = (*workflow.standings[: event.ordinal], standing, *workflow.standings[event.ordinal + 1 :])
     mark = max(workflow.clock_high_water_us, event.at_us)
     return replace(workflow, revision=revision, clock_high_water_us=mark, standings=standings), operation
 
 
-def _change(operation: Operation, event: OperationEvent, revision: int) -> Operation:
+def _change(operation: Operation, event: OperationEvent, revision: int, *, seq: int) -> Operation:
     match event:
         case AttemptGranted():
-            return _grant(operation, event)
+            return _grant(operation, event, seq=seq)
         case OutcomeRecorded():
-            return _end(operation, event, revision)
+            return _end(operation, event, revision, seq=seq)
         case LateReceiptKept():
-            return _keep_late(operation, event, revision)
+            return _keep_late(operation, event, revision, seq=seq)
         case OperationAbandoned():
-            return replace(operation, status=after(operation.status, Step.ABANDON))
+            return replace(operation, status=after(operation.status, Step.ABANDON), change_seq=seq)
         case OutcomeConfirmed():
-            return _confirm(operation, event)
+            return _confirm(operation, event, seq=seq)
 
 
-def _grant(operation: Operation, event: AttemptGranted) -> Operation:
+def _grant(operation: Operation, event: AttemptGranted, *, seq: int) -> Operation:
     is_execute = event.mode is Mode.EXECUTE
     step = Step.GRANT_EXECUTE if is_execute else Step.GRANT_QUERY
     attempt = Attempt(
@@ -213,6 +213,7 @@ def _grant(operation: Operation, event: AttemptGranted) -> Operation:
         status=after(operation.status, step),
         attempts=(*operation.attempts, attempt),
         first_dispatch_us=event.at_us if first is None and is_execute else first,
+        change_seq=seq,
     )
 
 
@@ -226,7 +227,7 @@ def step_of(operation: Operation, attempt: Attempt, outcome: Outcome) -> Step:
     return {Outcome.SUCCEEDED: Step.SUCCEEDED, Outcome.UNKNOWN: Step.UNKNOWN, Outcome.ABSENT: Step.ABSENT}[outcome]
 
 
-def _end(operation: Operation, event: OutcomeRecorded, revision: int) -> Operation:
+def _end(operation: Operation, event: OutcomeRecorded, revision: int, *, seq: int) -> Operation:
     attempt = operation.attempts[-1]
     status = after(operation.status, step_of(operation, attempt, event.outcome))
     ended = replace(
@@ -238,10 +239,10 @@ def _end(operation: Operation, event: OutcomeRecorded, revision: int) -> Operati
         lease_until_us=event.lease_until_us,
         reply=Reply(accepted=True, status=status, revision=revision),
     )
-    return replace(operation, status=status, attempts=(*operation.attempts[:-1], ended))
+    return replace(operation, status=status, attempts=(*operation.attempts[:-1], ended), change_seq=seq)
 
 
-def _keep_late(operation: Operation, event: LateReceiptKept, revision: int) -> Operation:
+def _keep_late(operation: Operation, event: LateReceiptKept, revision: int, *, seq: int) -> Operation:
     late = LateReceipt(
         attempt_id=event.attempt_id,
         run_id=event.run_id,
@@ -252,10 +253,10 @@ def _keep_late(operation: Operation, event: LateReceiptKept, revision: int) -> O
         digest=event.digest,
         reply=Reply(accepted=False, status=operation.status, revision=revision, reason="stale_lease"),
     )
-    return replace(operation, late=(*operation.late, late))
+    return replace(operation, late=(*operation.late, late), change_seq=seq)
 
 
-def _confirm(operation: Operation, event: OutcomeConfirmed) -> Operation:
+def _confirm(operation: Operation, event: OutcomeConfirmed, *, seq: int) -> Operation:
     step = Step.CONFIRM_HAPPENED if event.happened else Step.CONFIRM_DID_NOT_HAPPEN
     return replace(
         operation,
@@ -263,4 +264,5 @@ def _confirm(operation: Operation, event: OutcomeConfirmed) -> Operation:
         attempts=tuple(replace(attempt, is_attested=True) for attempt in operation.attempts),
         late_decided=len(operation.late),
         epoch=event.epoch,
+        change_seq=seq,
     )

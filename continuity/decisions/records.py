@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import fields
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from continuity.decisions.events import EVENTS, Event, EventKind
 from continuity.decisions.model import Attempt, LateReceipt, Operation, Reply, Standing, Workflow
@@ -91,17 +91,20 @@ def operation_from_json(value: Mapping[str, Any], *, ordinal: int) -> Operation:
 def event_to_json(event: Event) -> dict[str, Any]:
     """Write an event with its kind; the members are those of its class."""
     value: dict[str, Any] = {"kind": event.kind.value}
-    for field in fields(event):
-        member = getattr(event, field.name)
-        value[field.name] = member.value if isinstance(member, StrEnum) else member
+    for name in _MEMBERS[type(event)]:
+        member = getattr(event, name)
+        value[name] = member.value if isinstance(member, StrEnum) else member
     return value
 
 
 def event_from_json(value: Mapping[str, Any]) -> Event:
     """Read what `event_to_json` wrote."""
     cls = EVENTS[EventKind(value["kind"])]
-    members = {field.name: _member(field.name, value[field.name]) for field in fields(cls)}
-    return cls(**members)
+    return cls(**{name: _member(name, value[name]) for name in _MEMBERS[cls]})
+
+
+_MEMBERS: Final = {cls: tuple(field.name for field in fields(cls)) for cls in EVENTS.values()}
+"""The members of each class of events, in order."""
 
 
 def _member(name: str, value: Any) -> Any:

@@ -7,6 +7,7 @@ leave that out. Everything else keeps to ``connection.execute``.
 Rules:
 
 * Only inside the units of `Store`: the transaction has been begun there, or begins here by the same rules.
+  Where ``info[BEGIN]`` is empty there is nothing to begin, and SQLAlchemy is not asked to keep track of it.
 * Values go to the driver as they are: integers, strings, bytes, booleans, None. Booleans of SQLite come
   back as 0 and 1.
 * An error of the driver leaves as SQLAlchemy's error for it, so that `Store` judges it like any other.
@@ -16,10 +17,13 @@ Rules:
 from __future__ import annotations
 
 from collections import namedtuple
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy import exc
+
+from continuity.store.sqlite import BEGIN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -62,7 +66,7 @@ class Compiled:
     def _execute(self, connection: Connection, parameters: Mapping[str, Any]) -> Any:
         if connection.dispatch.before_cursor_execute:
             return connection.execute(self._statement, dict(parameters))
-        if not connection.in_transaction():
+        if connection.connection.info.get(BEGIN) != "" and not connection.in_transaction():
             connection.begin()
         text = self._texts.get(connection.dialect.name) or self._compile(connection)
         return execute(connection, text.sql, text.values(parameters))
@@ -78,16 +82,17 @@ class Compiled:
 class _Text:
     """A compiled statement: its text and how its parameters are handed over."""
 
-    __slots__ = ("_defaults", "_names", "sql")
+    __slots__ = ("_defaults", "_in_order", "sql")
 
     def __init__(self, sql: str, names: tuple[str, ...] | None, defaults: dict[str, Any]) -> None:
         self.sql = sql
-        self._names = names
+        # With one name alone `itemgetter` would give no tuple.
+        self._in_order = None if names is None else itemgetter(*names, *names[:1])
         self._defaults = defaults
 
     def values(self, parameters: Mapping[str, Any]) -> Any:
         merged = {**self._defaults, **parameters}
-        return merged if self._names is None else [merged[name] for name in self._names]
+        return merged if self._in_order is None else self._in_order(merged)[:-1]
 
 
 def execute(connection: Connection, sql: str, values: Any) -> Any:

@@ -66,6 +66,7 @@ class Store:
         self._turn = threading.Lock()
         self._inside = threading.local()
         self._writer: Connection | None = None
+        self._readers = _Readers(engine)
         driver_error: type[Exception] = engine.dialect.loaded_dbapi.Error
         self._storage_errors = (exc.DBAPIError, exc.TimeoutError, driver_error)
 
@@ -147,9 +148,10 @@ class Store:
                 self._turn.release()
 
     def close(self) -> None:
-        """Give back the writing connection of SQLite. The store can be used again afterwards."""
+        """Give back the connections that are kept for SQLite. The store can be used again afterwards."""
         with self._turn:
             self._drop_writer()
+        self._readers.close()
 
     @contextmanager
     def _seam(self) -> Iterator[None]:
@@ -173,14 +175,20 @@ class Store:
         return self._read_once(work, begin)
 
     def _read_once(self, work: Callable[[Connection], T], begin: str) -> T:
-        with self._engine.connect() as connection:
+        connection = self._readers.take()
+        is_sound = False
+        try:
             info = connection.connection.info
             info[BEGIN] = begin
             try:
-                return work(connection)
+                result = work(connection)
             finally:
                 connection.rollback()
                 info.pop(BEGIN, None)
+            is_sound = True
+            return result
+        finally:
+            self._readers.give_back(connection, is_sound=is_sound)
 
     # ---- writing, PostgreSQL
 
@@ -231,24 +239,28 @@ class Store:
         connection = self._writer if self._writer is not None else self._open_writer()
         try:
             self._begin_immediate(connection)
-            with connection.begin():
-                return work(connection)
+            result = work(connection)
+            _commit(connection)
         except BaseException as error:
-            if self._is_doubtful(connection, error):
-                self._drop_writer()
+            try:
+                _roll_back(connection)
+            finally:
+                if self._is_doubtful(connection, error):
+                    self._drop_writer()
             raise
+        return result
 
     def _is_doubtful(self, connection: Connection, error: BaseException) -> bool:
         """Say whether the writing connection must not be used again."""
         if isinstance(error, self._storage_errors) and not failures.is_ours(error):
             # After a failed write or sync its view of the file is not to be trusted.
             return True
-        # Interrupted between the driver's BEGIN and SQLAlchemy's.
-        return connection.closed or bool(getattr(connection.connection.dbapi_connection, "in_transaction", False))
+        # Or it could not be rolled back.
+        return connection.closed or connection.invalidated or _is_begun(connection)
 
     def _open_writer(self) -> Connection:
         connection = self._engine.connect()
-        # `_begin_immediate` begins, before SQLAlchemy believes that it does.
+        # `_begin_immediate` begins. SQLAlchemy believes that it does, at the first statement that goes through it.
         connection.connection.info[BEGIN] = ""
         if connection.exec_driver_sql("PRAGMA journal_mode").scalar_one() == "wal":
             # Only BEGIN IMMEDIATE can find the lock taken, and that is asked again below. With a rollback
@@ -291,3 +303,59 @@ class Store:
                 time.sleep(0.001)
             else:
                 return
+
+
+def _is_begun(connection: Connection) -> bool:
+    return bool(getattr(connection.connection.dbapi_connection, "in_transaction", False))
+
+
+def _commit(connection: Connection) -> None:
+    """Commit on SQLite. SQLAlchemy knows of the transaction when a statement went through it, and only then."""
+    if connection.in_transaction():
+        connection.commit()
+    else:
+        connection.connection.commit()
+
+
+def _roll_back(connection: Connection) -> None:
+    if connection.closed or connection.invalidated:
+        return
+    if connection.in_transaction():
+        connection.rollback()
+    if _is_begun(connection):
+        connection.connection.rollback()
+
+
+class _Readers:
+    """Connections that have read from SQLite and are kept for the next who reads.
+
+    A look-up of a credential is one statement; to take a connection from the pool and to give it back costs
+    more. The one used last is the first to be used again, as what it has cached is freshest. One of the pool
+    is always left to others. On PostgreSQL none is kept: what has died there must be the pool's to notice.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        size: int = engine.pool.size() if engine.dialect.name == "sqlite" else 0  # type: ignore[attr-defined]
+        self._most = max(0, size - 1)
+        self._lock = threading.Lock()
+        self._kept: list[Connection] = []
+
+    def take(self) -> Connection:
+        with self._lock:
+            if self._kept:
+                return self._kept.pop()
+        return self._engine.connect()
+
+    def give_back(self, connection: Connection, *, is_sound: bool) -> None:
+        with self._lock:
+            if is_sound and len(self._kept) < self._most:
+                self._kept.append(connection)
+                return
+        connection.close()
+
+    def close(self) -> None:
+        with self._lock:
+            kept, self._kept = self._kept, []
+        for connection in kept:
+            connection.close()

@@ -10,6 +10,7 @@ Rules:
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 FORMAT_NAME: Final = "atmem-envelope-1"
@@ -32,6 +33,12 @@ def length_prefixed(part: bytes) -> bytes:
 
 
 _FORMAT_PART: Final = length_prefixed(FORMAT_NAME.encode())
+
+
+# Tables and columns are constants of the program: a few dozen texts that stand in front of every seal.
+@lru_cache(maxsize=256)
+def _spelled(constant: str) -> bytes:
+    return length_prefixed(constant.encode())
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +64,8 @@ class Place:
             Format name, table, partition id, row id and column in this order, UTF-8, each after its
             length (4 bytes, big endian).
         """
-        return _FORMAT_PART + b"".join(
-            length_prefixed(part.encode()) for part in (self.table, self.partition_id, self.row_id, self.column)
-        )
+        partition_id, row_id = self.partition_id.encode(), self.row_id.encode()
+        return b"".join((
+            _FORMAT_PART, _spelled(self.table), length_prefixed(partition_id), length_prefixed(row_id),
+            _spelled(self.column),
+        ))  # fmt: skip

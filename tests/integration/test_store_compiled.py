@@ -63,3 +63,33 @@ def test_an_update_says_how_many_rows_it_met(store):
 
     assert store.write(lambda connection: update.run(connection, {"pk": 7})) == 1
     assert store.write(lambda connection: update.run(connection, {"pk": 8})) == 0
+
+
+def test_it_is_one_unit_with_what_goes_through_sqlalchemy(store):
+    def both(connection):
+        INSERT.run(connection, RECEIPT)
+        connection.execute(sa.insert(receipts), {**RECEIPT, "seq": 5})
+        INSERT.run(connection, {**RECEIPT, "seq": 6})
+
+    def both_and_fail(connection):
+        INSERT.run(connection, {**RECEIPT, "seq": 7})
+        connection.execute(sa.insert(receipts), {**RECEIPT, "seq": 8})
+        raise KeyboardInterrupt
+
+    store.write(both)
+    with pytest.raises(KeyboardInterrupt):
+        store.write(both_and_fail)
+
+    assert sorted(row.seq for row in found(store)) == [-3, 5, 6]
+
+
+def test_what_it_wrote_alone_is_undone_by_a_failure(store):
+    def fail(connection):
+        INSERT.run(connection, RECEIPT)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        store.write(fail)
+
+    assert found(store) == []
+    assert insert(store) == 1

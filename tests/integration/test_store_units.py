@@ -14,6 +14,7 @@ from continuity.store import sqlite
 from continuity.store.engine import describe, make_engine
 from continuity.store.schema import workspaces
 from continuity.store.store import Store
+from tests.conftest import POOL_SIZE
 
 
 def insert(name: str):
@@ -147,7 +148,52 @@ def test_the_store_can_be_used_after_close(store: Store):
     assert store.read(names) == ["north", "south"]
 
 
+def test_a_reader_sees_what_was_committed_since_it_last_read(store: Store):
+    assert store.autocommit(names) == []
+    store.write(insert("north"))
+    assert store.autocommit(names) == ["north"]
+    store.write(insert("south"))
+
+    assert store.autocommit(names) == store.read(names) == ["north", "south"]
+
+
+def test_a_reader_that_failed_is_followed_by_one_that_reads(store: Store):
+    def fail(connection: sa.Connection) -> None:
+        connection.exec_driver_sql("SELECT nothing FROM nowhere")
+
+    for _ in range(2 * POOL_SIZE):
+        with pytest.raises(sa.exc.DBAPIError):
+            store.read(fail)
+
+    assert store.read(names) == []
+
+
 class TestSQLite:
+    def test_reading_leaves_connections_to_others(self, sqlite_store: Store):
+        barrier = threading.Barrier(POOL_SIZE)
+
+        def read(connection: sa.Connection) -> list[str]:
+            barrier.wait(timeout=10)
+            return names(connection)
+
+        readers = [threading.Thread(target=sqlite_store.read, args=(read,)) for _ in range(POOL_SIZE)]
+        for reader in readers:
+            reader.start()
+        for reader in readers:
+            reader.join()
+        sqlite_store.write(insert("north"))
+
+        with sqlite_store.engine.connect() as connection:
+            assert names(connection) == ["north"]
+
+    def test_closing_gives_every_connection_back(self, sqlite_store: Store):
+        sqlite_store.read(names)
+        sqlite_store.write(insert("north"))
+
+        sqlite_store.close()
+
+        assert sqlite_store.engine.pool.checkedout() == 0
+
     def test_every_connection_is_durable_and_careful(self, sqlite_store: Store):
         wanted = {
             "synchronous": 2,
