@@ -54,9 +54,8 @@ def look(settings: Settings, *, keys: KeyProvider | None = None) -> Overview:
         row = wiring.vault_row(store)
         if row is None:
             raise UnavailableError("The instance has no vault yet. Run `atmem init`.")
-        counts = store.read(
-            lambda connection: {phase.value: listing.count_by_phase(connection, None, phase.value) for phase in Phase}
-        )
+        phases = [phase.value for phase in Phase]
+        counts = dict(store.read(lambda connection: listing.count_by_phase(connection, None, phases)))
         facts = describe(store.engine)
     finally:
         store.engine.dispose()

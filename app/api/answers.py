@@ -208,7 +208,9 @@ class WorkflowPage(Reply):
     """Newest first."""
 
     workflows: list[WorkflowSummary]
-    next_cursor: str | None = Field(description="Where to go on within 15 minutes; null at the end.")
+    next_cursor: str | None = Field(
+        description="Where to go on within 15 minutes; null at the end. A search may find few or none and go on."
+    )
 
 
 class OutcomeReply(Reply):

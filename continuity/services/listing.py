@@ -48,8 +48,10 @@ class Listing:
         """Return one page, newest first.
 
         Returns:
-            ``workflows`` (summaries) and ``next_cursor`` (None at the end). A workflow that does not open
-            is listed by its clear columns, with ``unreadable: true``: one must not hide the others.
+            ``workflows`` (summaries) and ``next_cursor`` (None at the end). A search of words that are all
+            common looks at `LOOKED_AT_MOST` workflows: it may return few or none and a cursor that goes on.
+            A workflow that does not open is listed by its clear columns, with ``unreadable: true``: one must not
+            hide the others.
 
         Raises:
             MalformedError: A filter is not what it must be.

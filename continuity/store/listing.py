@@ -1,98 +1,213 @@
-"""Statements behind lists, counts and the sweeper. No statement touches more rows than it answers with.
+"""Statements behind lists, counts and the sweeper. No statement touches more rows than it answers with, or a bound.
 
-Lists go by ``workflow_pk`` downwards ("newest first") and go on after the last one seen; the filters are
-columns of an index, words are blind indexes.
+Lists go by ``workflow_pk`` downwards ("newest first") and go on after the last one seen. Rows are found along an
+index: of a workspace, of a phase, of a word. None of them holds tombstones beside living rows, which a list would
+have to pass. Whatever else is asked is asked row by row, so where words are asked for the rarest index leads, and
+a page looks at `LOOKED_AT_MOST` of its rows at most: two words that a million workflows have and no workflow has
+both must not cost a million look-ups.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 import sqlalchemy as sa
 
 from continuity import limits
-from continuity.store.schema import terms, workflows, workspaces
+from continuity.store.schema import PHASES, terms, workflows, workspaces
 from continuity.store.workflows import HEAD, AnyRow
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Row
 
+LOOKED_AT_MOST: Final = 2_000
+"""Rows of the leading index that one page of a search looks at, of each workspace."""
+_BRANCHES_AT_ONCE: Final = 100
+"""SQLite takes 500 in one statement."""
+_LIVING: Final = tuple(phase for phase in PHASES if phase != "deleted")
+_PK: Final = workflows.c.workflow_pk
+_IS_LISTED: Final = (workflows.c.deleting_at.is_(None), workflows.c.deleted_at.is_(None))
 
-def page(
-    connection: Connection,
-    *,
-    workspaces_seen: frozenset[int] | None,
-    phases: Sequence[str],
-    term_indexes: Sequence[bytes],
-    workflow_id: str | None,
-    before: int | None,
-    count: int,
-) -> Sequence[AnyRow]:
-    """Return heads of workflows, newest first.
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Which workflows a list shows.
+
+    Attributes:
+        workspaces_seen: Workspaces to look in; None for all.
+        phase: The stored phase to keep; None for all but deleted ones.
+        term_indexes: Blind indexes of words that a workflow must all have.
+        before: Only rows with a smaller ``workflow_pk``.
+    """
+
+    workspaces_seen: frozenset[int] | None
+    phase: str | None = None
+    term_indexes: Sequence[bytes] = ()
+    before: int | None = None
+
+    @property
+    def places(self) -> Sequence[int | None]:
+        """The workspaces to look in one by one; only None for all of them at once."""
+        return [None] if self.workspaces_seen is None else sorted(self.workspaces_seen)
+
+
+def page(connection: Connection, asked: Question, *, count: int) -> tuple[Sequence[AnyRow], int]:
+    """Return a page of a list.
 
     Args:
         connection: A reading transaction.
-        workspaces_seen: Workspaces to look in; None for all.
-        phases: Stored phases to keep; empty for all but deleted ones.
-        term_indexes: Blind indexes of words that a workflow must all have.
-        workflow_id: Only this one.
-        before: Only rows with a smaller ``workflow_pk``.
+        asked: Which workflows.
         count: At most so many.
+
+    Returns:
+        Heads of workflows, newest first, and the ``workflow_pk`` below which nothing was looked at: 0 where all
+        was. Only a search stops early, and then may have found fewer than `count`.
     """
-    conditions = _conditions(phases, workflow_id, before)
-    places = [None] if workspaces_seen is None else sorted(workspaces_seen)
-    branches = [_newest(place, conditions, term_indexes, count).subquery() for place in places]
-    if not branches:
-        return []
-    # One branch a workspace, each ended by its own limit: together they would be sorted whole.
-    found = sa.union_all(*(sa.select(branch.c.workflow_pk) for branch in branches)).subquery()
-    statement = (
-        HEAD.add_columns(workspaces.c.name.label("workspace"))
-        .join(workspaces, workspaces.c.workspace_pk == workflows.c.workspace_pk)
-        .where(workflows.c.workflow_pk.in_(sa.select(found.c.workflow_pk)))
-        .order_by(workflows.c.workflow_pk.desc())
-        .limit(count)
-    )
-    return connection.execute(statement).all()
+    if not asked.places:
+        return [], 0
+    if not asked.term_indexes:
+        return _heads(connection, _newest(asked, count), count), 0
+    leading = _rarest(connection, asked)
+    floor = max(_floor(connection, leading, place, asked.before) for place in asked.places)
+    branches = [_having(leading, place, asked, floor, count) for place in asked.places]
+    return _heads(connection, branches, count), floor
 
 
-def _conditions(phases: Sequence[str], workflow_id: str | None, before: int | None) -> list[sa.ColumnElement[bool]]:
-    conditions: list[sa.ColumnElement[bool]] = [workflows.c.deleting_at.is_(None), workflows.c.deleted_at.is_(None)]
-    if phases:
-        conditions.append(workflows.c.phase.in_(list(phases)))
-    if workflow_id is not None:
-        conditions.append(workflows.c.workflow_id == workflow_id)
-    if before is not None:
-        conditions.append(workflows.c.workflow_pk < before)
-    return conditions
+def one(connection: Connection, workflow_id: str, asked: Question) -> Sequence[AnyRow]:
+    """Return the head of the workflow of this id as a list of one, empty when the question does not hold of it."""
+    conditions = [workflows.c.workflow_id == workflow_id, *_IS_LISTED]
+    if asked.workspaces_seen is not None:
+        conditions.append(workflows.c.workspace_pk.in_(sorted(asked.workspaces_seen)))
+    if asked.phase is not None:
+        conditions.append(workflows.c.phase == asked.phase)
+    if asked.before is not None:
+        conditions.append(workflows.c.workflow_pk < asked.before)
+    words = (_has_word(index, None, _PK) for index in asked.term_indexes)
+    return connection.execute(_SHOWN.where(*conditions, *words)).all()
 
 
-def _newest(
-    workspace_pk: int | None, conditions: Sequence[sa.ColumnElement[bool]], term_indexes: Sequence[bytes], count: int
-) -> sa.Select[int]:
-    """Return the statement that finds the newest rows of one workspace, or of all."""
-    statement = sa.select(workflows.c.workflow_pk).where(*conditions)
-    if workspace_pk is not None:
-        statement = statement.where(workflows.c.workspace_pk == workspace_pk)
-    for index in term_indexes:
-        word = terms.alias()
-        statement = statement.join(
-            word,
-            (word.c.workflow_pk == workflows.c.workflow_pk)
-            & (word.c.workspace_pk == workflows.c.workspace_pk)
-            & (word.c.term_ix == index),
+_SHOWN: Final = HEAD.add_columns(workspaces.c.name.label("workspace")).join(
+    workspaces, workspaces.c.workspace_pk == workflows.c.workspace_pk
+)
+
+
+def _heads(connection: Connection, branches: Sequence[sa.Select[int]], count: int) -> Sequence[AnyRow]:
+    """Return the newest of what the branches find; each of them ends by its own limit."""
+    found: list[AnyRow] = []
+    for start in range(0, len(branches), _BRANCHES_AT_ONCE):
+        parts = [branch.subquery() for branch in branches[start : start + _BRANCHES_AT_ONCE]]
+        pks = sa.union_all(*(sa.select(part.c.workflow_pk) for part in parts)).subquery()
+        statement = _SHOWN.where(_PK.in_(sa.select(pks.c.workflow_pk))).order_by(_PK.desc()).limit(count)
+        found += connection.execute(statement).all()
+    return sorted(found, key=lambda row: -row.workflow_pk)[:count]
+
+
+def _newest(asked: Question, count: int) -> list[sa.Select[int]]:
+    """Return the statements that find the newest rows of each workspace, or of each phase where all are asked for."""
+    statement = sa.select(_PK).where(*_IS_LISTED)
+    if asked.before is not None:
+        statement = statement.where(workflows.c.workflow_pk < asked.before)
+    statement = statement.order_by(_PK.desc()).limit(count)
+    if asked.workspaces_seen is not None:
+        if asked.phase is not None:
+            statement = statement.where(workflows.c.phase == asked.phase)
+        return [statement.where(workflows.c.workspace_pk == place) for place in asked.places]
+    return [statement.where(workflows.c.phase == phase) for phase in ([asked.phase] if asked.phase else _LIVING)]
+
+
+# ---- searching
+
+
+@dataclass(frozen=True, slots=True)
+class _Leading:
+    """An index that a search goes along: the rows of a word, or of a phase when `word` is None."""
+
+    word: bytes | None
+    phase: str | None
+
+    def rows(self, place: int | None, before: int | None) -> tuple[sa.Select[int], sa.Column[int]]:
+        """Return its rows in one workspace or in all, and the column that they are in the order of."""
+        table = workflows if self.word is None else terms
+        pk = table.c.workflow_pk
+        is_its = workflows.c.phase == self.phase if self.word is None else terms.c.term_ix == self.word
+        statement = sa.select(pk).where(is_its)
+        if place is not None:
+            statement = statement.where(table.c.workspace_pk == place)
+        if before is not None:
+            statement = statement.where(pk < before)
+        return statement, pk
+
+
+def _rarest(connection: Connection, asked: Question) -> _Leading:
+    """Return the index with the fewest rows, counted as far as a page looks."""
+    candidates = [_Leading(word, None) for word in asked.term_indexes]
+    if asked.phase is not None:
+        candidates.append(_Leading(None, asked.phase))
+    if len(candidates) == 1:
+        return candidates[0]
+
+    def counted(leading: _Leading) -> int:
+        return sum(
+            _bounded_count(connection, leading.rows(place, asked.before)[0], LOOKED_AT_MOST) for place in asked.places
         )
-    return statement.order_by(workflows.c.workflow_pk.desc()).limit(count)
+
+    return min(candidates, key=counted)
 
 
-def count_by_phase(connection: Connection, workspaces_seen: frozenset[int] | None, phase: str) -> int:
-    """Return how many workflows are stored in a phase, counted to one more than 1,000."""
-    rows = sa.select(sa.literal(1).label("one")).where(workflows.c.phase == phase)
-    if workspaces_seen is not None:
-        rows = rows.where(workflows.c.workspace_pk.in_(sorted(workspaces_seen)))
-    counted = sa.select(sa.func.count()).select_from(rows.limit(limits.EXACT_COUNT_MAX + 1).subquery())
+def _bounded_count(connection: Connection, rows: sa.Select[int], most: int) -> int:
+    counted = sa.select(sa.func.count()).select_from(rows.limit(most).subquery())
     return int(connection.execute(counted).scalar_one())
+
+
+def _floor(connection: Connection, leading: _Leading, place: int | None, before: int | None) -> int:
+    """Return the last row that a page looks at; 0 when it comes to the end."""
+    rows, pk = leading.rows(place, before)
+    statement = rows.order_by(pk.desc()).limit(1).offset(LOOKED_AT_MOST - 1)
+    return connection.execute(statement).scalar_one_or_none() or 0
+
+
+def _having(leading: _Leading, place: int | None, asked: Question, floor: int, count: int) -> sa.Select[int]:
+    """Return the statement for the rows of the leading index, newest first, of which everything else holds.
+
+    As conditions of each row and not as joins: which table comes first is decided here.
+    """
+    statement, pk = leading.rows(place, asked.before)
+    words = (_has_word(index, place, pk) for index in asked.term_indexes if index != leading.word)
+    statement = statement.where(pk >= floor, *words).order_by(pk.desc()).limit(count)
+    if leading.word is None:
+        return statement.where(*_IS_LISTED)
+    head = workflows.alias()
+    holds = [head.c.workflow_pk == pk, head.c.deleting_at.is_(None), head.c.deleted_at.is_(None)]
+    if asked.phase is not None:
+        holds.append(head.c.phase == asked.phase)
+    return statement.where(sa.exists().where(*holds).correlate(pk.table))
+
+
+def _has_word(index: bytes, place: int | None, pk: sa.Column[int]) -> sa.ColumnElement[bool]:
+    word = terms.alias()
+    its = [word.c.term_ix == index, word.c.workflow_pk == pk]
+    if place is not None:
+        its.append(word.c.workspace_pk == place)
+    return sa.exists().where(*its).correlate(pk.table)
+
+
+# ---- counting
+
+
+def count_by_phase(
+    connection: Connection, workspaces_seen: frozenset[int] | None, phases: Sequence[str]
+) -> Mapping[str, int]:
+    """Return how many workflows are stored in each of these phases, each counted to one more than 1,000."""
+    columns = []
+    for phase in phases:
+        rows = sa.select(sa.literal(1).label("one")).where(workflows.c.phase == phase)
+        if workspaces_seen is not None:
+            rows = rows.where(workflows.c.workspace_pk.in_(sorted(workspaces_seen)))
+        counted = rows.limit(limits.EXACT_COUNT_MAX + 1).subquery()
+        columns.append(sa.select(sa.func.count()).select_from(counted).scalar_subquery().label(phase))
+    return dict(zip(phases, connection.execute(sa.select(*columns)).one(), strict=True))
 
 
 def workspace_by_name(connection: Connection, name: str) -> int | None:

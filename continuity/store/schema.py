@@ -207,7 +207,14 @@ workflows: Final = sa.Table(
     sa.CheckConstraint("(sealed_head IS NULL) = (deleted_at IS NOT NULL)", name="head"),
     Index(None, "workspace_pk", "phase", "workflow_pk"),
     Index(None, "phase", "workflow_pk"),
-    Index(None, "workspace_pk", "workflow_pk"),
+    # Without tombstones: a list of everything must not pass a million of them to find what is newest.
+    Index(
+        "ix_continuity_workflows_living",
+        "workspace_pk",
+        "workflow_pk",
+        sqlite_where=sa.text("deleted_at IS NULL"),
+        postgresql_where=sa.text("deleted_at IS NULL"),
+    ),
     Index(
         "ix_continuity_workflows_due",
         "phase_due_at",

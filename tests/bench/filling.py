@@ -1,14 +1,20 @@
-"""Instances with many workflows in them, made through the product's own services in large transactions."""
+"""Instances with many workflows in them, which the product opens like any other.
+
+``BENCH_CACHE=/some/folder`` keeps what was filled, for the next run. It holds keys and a token: of nothing but
+benchmarks, and good for these databases alone.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import shutil
+import time
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from sqlalchemy import Connection
+import sqlalchemy as sa
 
 from app import wiring
 from app.auth import principals
@@ -16,18 +22,25 @@ from app.auth.requests import GrantRequest
 from app.auth.signin import Visit
 from app.config import load_settings
 from continuity.services.callers import Caller
-from continuity.wire import CreateWorkflow
+from continuity.store import schema
+from continuity.wire import AbandonRequest, BeginRequest, ConfigureRequest, CreateWorkflow, OutcomeRequest
+from tests.bench.sealing import Rows, Sealer, write
 from tests.entry import OVERRIDES
-from tests.servers import Instance, initialised
+from tests.servers import ROOT, Instance, initialised
 
 PASSWORD = "benchmarks want no surprises"
-BATCH = 500
 DEFINITION = {"name": "publish", "tool": "directory_publish", "arguments": {"document": "x" * 200}}
+QUERIED = {**DEFINITION, "capability": "query"}
+RARE = ("review", "paused", "resumable", "decision", "done", "ended")
+RARE_EACH = 10
+"""Workflows in each other phase, half of them older and half newer than all that are ready."""
+DELETED_SHARE = 200
+"""One tombstone for so many workflows, all of them at the newest end."""
 
 
 @dataclass
 class Filled:
-    """An instance with `count` enabled, pending workflows and an operator's credential."""
+    """An instance with an operator's credential; `workflow_ids` are enabled and pending, in order of their keys."""
 
     instance: Instance
     token: str = field(repr=False)
@@ -46,31 +59,125 @@ def opened(instance: Instance) -> Iterator[wiring.Wiring]:
         os.umask(before)
 
 
-def fill(folder: Path, count: int) -> Filled:
-    """Make an instance in `folder` and create `count` workflows in it."""
+def fill(folder: Path, count: int, *, mixed: bool = False) -> Filled:
+    """Make an instance in `folder` with `count` workflows, all ready unless `mixed`."""
+    cache = os.environ.get("BENCH_CACHE")
+    if cache is None:
+        return _filled(folder, count, mixed=mixed)
+    # What another version's migrations made would not open.
+    newest = max(path.stem[:4] for path in (ROOT / "migrations" / "versions").glob("0*.py"))
+    kept = Path(cache) / f"{newest}-{count}{'-mixed' if mixed else ''}"
+    if not kept.exists():
+        making = kept.with_name(f"{kept.name}.part")
+        shutil.rmtree(making, ignore_errors=True)
+        making.mkdir(parents=True, mode=0o700)
+        filled = _filled(making / "instance", count, mixed=mixed)
+        (making / "token").write_text(filled.token)
+        making.rename(kept)
+    instance = Instance(kept / "instance", "administrator", PASSWORD).copy_to(folder)
+    return Filled(instance, (kept / "token").read_text(), _ready(instance))
+
+
+def _filled(folder: Path, count: int, *, mixed: bool) -> Filled:
+    started = time.monotonic()
     instance = initialised(folder)
     with opened(instance) as built:
-        built.auth.sign_in.change_password_locally(instance.username, current=instance.password, new=PASSWORD)
-        visit = Visit(address="127.0.0.1", request_id="req_bench")
-        welcome = built.auth.sign_in.sign_in(instance.username, PASSWORD, visit=visit, replaced=None)
-        found = built.auth.sessions.find(welcome.session.session_id)
-        if found is None:
-            raise RuntimeError("the session is gone")
-        person = principals.person(found, request_id="req_bench")
-        body = {"principal_id": "bench-operator", "role": "evidence_collector", "workspace_id": "default"}
-        token = built.auth.credentials.issue(person, GrantRequest.from_json(body)).token
-        caller = built.auth.principals.bearer(f"Bearer {token}", request_id="req_bench")
-        ids = [workflow_id for start in range(0, count, BATCH) for workflow_id in _batch(built, caller, start, count)]
-    return Filled(instance, token, ids)
+        caller, token = _operator(built, instance)
+        rare = len(RARE) * RARE_EACH if mixed else 0
+        maker = _Maker(built, caller, instance.folder / "continuity.db", first=_create(built, caller, "bench-0"))
+        maker.rare(range(0, rare, 2))
+        maker.ready(range(1, count - rare))
+        maker.rare(range(1, rare, 2))
+        if mixed:
+            maker.deleted(count // DELETED_SHARE)
+    print(f"{count} workflows made in {time.monotonic() - started:.0f} s", flush=True)
+    return Filled(instance, token, _ready(instance))
 
 
-def _batch(built: wiring.Wiring, caller: Caller, start: int, count: int) -> list[str]:
-    requests = [
-        CreateWorkflow.from_json({"workflow_key": f"bench-{number}", "operations": [DEFINITION], "activate": True})
-        for number in range(start, min(start + BATCH, count))
-    ]
+def _operator(built: wiring.Wiring, instance: Instance) -> tuple[Caller, str]:
+    built.auth.sign_in.change_password_locally(instance.username, current=instance.password, new=PASSWORD)
+    visit = Visit(address="127.0.0.1", request_id="req_bench")
+    welcome = built.auth.sign_in.sign_in(instance.username, PASSWORD, visit=visit, replaced=None)
+    found = built.auth.sessions.find(welcome.session.session_id)
+    if found is None:
+        raise RuntimeError("the session is gone")
+    person = principals.person(found, request_id="req_bench")
+    body = {"principal_id": "bench-operator", "role": "evidence_collector", "workspace_id": "default"}
+    token = built.auth.credentials.issue(person, GrantRequest.from_json(body)).token
+    return built.auth.principals.bearer(f"Bearer {token}", request_id="req_bench"), token
 
-    def work(connection: Connection) -> list[str]:
-        return [built.services.workflows.create_in(connection, caller, request)["workflow_id"] for request in requests]
 
-    return built.store.write(work)
+def _request(key: str, definition: object = None, *, activate: bool = True) -> CreateWorkflow:
+    body = {"workflow_key": key, "operations": [definition or DEFINITION], "activate": activate}
+    return CreateWorkflow.from_json(body)
+
+
+def _create(built: wiring.Wiring, caller: Caller, key: str) -> str:
+    return str(built.services.workflows.create(caller, _request(key))["workflow_id"])
+
+
+def _ready(instance: Instance) -> list[str]:
+    workflows = schema.workflows
+    statement = sa.select(workflows.c.workflow_id).where(workflows.c.phase == "ready").order_by(workflows.c.workflow_pk)
+    with opened(instance) as built, built.store.engine.connect() as connection:
+        return list(connection.execute(statement).scalars())
+
+
+@dataclass
+class _Maker:
+    """Makes workflows on one instance."""
+
+    built: wiring.Wiring
+    caller: Caller
+    path: Path
+    first: str
+
+    def ready(self, numbers: range) -> None:
+        sealer = Sealer(self.built, self.caller, self.first)
+        # Checked once: they differ in their keys alone.
+        request = _request("bench")
+        self._write(sealer.rows(replace(request, workflow_key=f"bench-{number}")) for number in numbers)
+
+    def deleted(self, count: int) -> None:
+        sealer = Sealer(self.built, self.caller, self.first)
+        keys = [f"gone-{number}" for number in range(count)]
+        rows = self.built.store.write(lambda connection: sealer.tombstones(connection, keys))
+        self._write(rows)
+
+    def _write(self, rows: Iterable[Rows]) -> None:
+        # The file is written by one who is alone with it.
+        self.built.store.close()
+        self.built.store.engine.dispose()
+        write(self.path, rows)
+
+    def rare(self, numbers: range) -> None:
+        """Make these through the services, one in each phase after the other."""
+        for number in numbers:
+            self._one(f"other-{number}", RARE[number // 2 % len(RARE)])
+
+    def _one(self, key: str, phase: str) -> None:
+        services, caller = self.built.services, self.caller
+        request = _request(key, QUERIED if phase == "resumable" else DEFINITION, activate=phase != "review")
+        workflow_id = services.workflows.create(caller, request)["workflow_id"]
+        if phase == "paused":
+            services.controls.configure(caller, workflow_id, ConfigureRequest(enabled=False))
+        elif phase == "ended":
+            services.controls.abandon(caller, workflow_id, AbandonRequest(name="publish", reason="not wanted"))
+        elif phase != "review":
+            grant = services.attempts.begin(caller, workflow_id, BeginRequest("publish", "run_bench", "at_bench"))
+            receipt = receipt_of(grant)
+            if phase != "done":
+                receipt["receipt"] = {"outcome": "unknown"}
+            services.attempts.outcome(caller, workflow_id, OutcomeRequest.from_json(receipt))
+
+
+def receipt_of(grant: dict[str, object]) -> dict[str, object]:
+    """Return the body of the outcome that completes a grant."""
+    receipt = {
+        "outcome": "confirmed_succeeded", "operation_id": grant["operation_id"], "effect_id": "file",
+        "result": {"sha256": "0" * 64, "bytes": 200},
+    }  # fmt: skip
+    return {
+        "name": "publish", "run_id": grant["run_id"], "attempt_id": grant["attempt_id"],
+        "lease_token": grant["lease_token"], "receipt": receipt,
+    }  # fmt: skip

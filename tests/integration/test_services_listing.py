@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from continuity.decisions.phases import Phase
 from continuity.errors import MalformedError
-from continuity.store import listing
+from continuity.store import listing, schema
 from tests.integration.governed import Governed, govern
 
 
@@ -36,6 +36,8 @@ def test_filters_search_and_scope(at):
     assert at.listed(workspace="blue") == [third]
     assert at.page(by=near, workspace="blue") == at.page(by=near, workspace="nowhere")
     assert at.listed(by=near, search=third) == []
+    assert at.listed(search=second, phase=Phase.REVIEW, key="nightly_upload") == [second]
+    assert at.listed(search=second, phase=Phase.READY) == at.listed(search=second, key="nightly-report") == []
     for question in ({"search": "--"}, {"search": "x" * 201}, {"limit": 0}, {"limit": 201}):
         with pytest.raises(MalformedError):
             at.page(**question)
@@ -112,3 +114,109 @@ def test_no_list_and_no_step_of_a_deletion_reads_a_whole_table(sqlite_store, tmp
     whole = [plan for plan in scans if "USING INDEX" not in plan.split("<-")[0]]
     sorting = [plan for plan in found if "TEMP B-TREE" in plan.split("<-")[0]]
     assert [plan[:60] + plan[-160:] for plan in whole + sorting] == []
+
+
+def steps(at: Governed, action) -> int:
+    """Return how many hundred steps SQLite takes for everything that `action` asks: what it costs on any machine."""
+    taken = []
+
+    def watch(connection, cursor, statement, parameters, context, executemany):
+        cursor.connection.set_progress_handler(lambda: taken.append(1), 100)
+
+    def leave(connection, cursor, statement, parameters, context, executemany):
+        cursor.connection.set_progress_handler(None, 0)
+
+    for name, listener in (("before_cursor_execute", watch), ("after_cursor_execute", leave)):
+        sa.event.listen(at.store.engine, name, listener)
+    action()
+    for name, listener in (("before_cursor_execute", watch), ("after_cursor_execute", leave)):
+        sa.event.remove(at.store.engine, name, listener)
+    return len(taken)
+
+
+def copied(at: Governed, workflow_id: str, count: int, **changed: str) -> None:
+    """Put rows like that of a workflow, with its words, at the newest end: they count, and open for nobody."""
+    names = [column.name for column in schema.workflows.c if column.name != "workflow_pk"]
+    new = {"workflow_id": "'wf_copy_' || n", "key_ix": "randomblob(32)", **changed}
+    numbers = f"WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < {count})"
+    workflows = (
+        f"INSERT INTO continuity_workflows ({', '.join(names)}) {numbers}"
+        f" SELECT {', '.join(new.get(name, name) for name in names)} FROM numbers, continuity_workflows"
+        " WHERE workflow_id = ?"
+    )
+    words = (
+        "INSERT INTO continuity_terms SELECT t.workspace_pk, t.term_ix, c.workflow_pk FROM continuity_workflows AS w"
+        " JOIN continuity_terms AS t USING (workflow_pk) JOIN continuity_workflows AS c"
+        " ON c.workflow_id GLOB 'wf_copy_*' WHERE w.workflow_id = ?"
+    )
+    at.store.write(lambda c: [c.exec_driver_sql(statement, (workflow_id,)) for statement in (workflows, words)])
+
+
+@pytest.fixture
+def many(sqlite_store, tmp_path) -> Governed:
+    return govern(sqlite_store, tmp_path)
+
+
+def test_a_list_does_not_pass_what_was_deleted(many):
+    home = many.operator.home_workspace
+    near = replace(many.operator, workspaces=frozenset({home}))
+    ids = [many.create()["workflow_id"] for _ in range(3)]
+    gone = many.finished()
+    many.deletions.delete(many.operator, gone)
+
+    def look():
+        assert many.listed() == many.listed(by=near) == ids[::-1]
+
+    few = steps(many, look)
+    copied(many, gone, 5_000)
+
+    assert steps(many, look) <= few + 10
+
+
+def test_a_search_goes_by_the_rarest_of_its_words_whichever_comes_first(many, monkeypatch):
+    monkeypatch.setattr(listing, "LOOKED_AT_MOST", 50)
+    near = replace(many.operator, workspaces=frozenset({many.operator.home_workspace}))
+    wanted = many.create("rare-nightly")["workflow_id"]
+    waiting = many.create("other-nightly", activate=False)["workflow_id"]
+    common = many.create("nightly")["workflow_id"]
+
+    def look():
+        for by in (many.operator, near):
+            assert many.listed(by=by, search="nightly rare") == many.listed(by=by, search="rare nightly") == [wanted]
+            assert many.listed(by=by, search="publish nightly", phase=Phase.REVIEW) == [waiting]
+
+    few = steps(many, look)
+    copied(many, common, 5_000)
+
+    # The common words are counted as far as a page looks, and none of their rows is looked at.
+    assert steps(many, look) <= few + 100
+
+
+def test_a_search_of_common_words_looks_at_a_bounded_number_and_goes_on(at, monkeypatch):
+    monkeypatch.setattr(listing, "LOOKED_AT_MOST", 4)
+    blue = at.home.workspace("blue")
+    there = replace(at.operator, home_workspace=blue)
+    both = [at.create("left-right-1")["workflow_id"], at.create("left-right-2", by=there)["workflow_id"]]
+    for number in range(10):
+        at.create(f"left-{number}", by=there if number % 3 else None)
+        at.create(f"right-{number}")
+
+    pages, cursor = [], None
+    while cursor is not None or not pages:
+        page = at.page(search="left right", limit=1, cursor=cursor)
+        pages.append([each["workflow_id"] for each in page["workflows"]])
+        cursor = page["next_cursor"]
+
+    assert [workflow_id for page in pages for workflow_id in page] == both[::-1]
+    assert pages[0] == []
+    assert len(pages) <= 6
+
+
+def test_whoever_sees_very_many_workspaces_sees_all_their_work_in_order(at):
+    places = [at.home.workspace(f"w{number}") for number in range(510)]
+    ids = [at.create(by=replace(at.operator, home_workspace=place))["workflow_id"] for place in (places[-1], places[0])]
+    wide = replace(at.operator, workspaces=frozenset(places))
+
+    assert at.listed(by=wide) == ids[::-1]
+    assert at.listed(by=wide, limit=1) == ids[1:]
+    assert at.listed(by=wide, search="publish", phase=Phase.READY) == ids[::-1]

@@ -1,0 +1,52 @@
+"""Filled databases of the benchmarks hold what the product itself would have made."""
+
+from __future__ import annotations
+
+import pytest
+import sqlalchemy as sa
+
+from continuity.services.checking import Checker
+from continuity.store import schema
+from continuity.wire import BeginRequest, ListRequest
+from tests.bench.filling import DELETED_SHARE, RARE, RARE_EACH, fill, opened
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory):
+    return fill(tmp_path_factory.mktemp("filled") / "instance", 2 * DELETED_SHARE, mixed=True)
+
+
+def test_a_filled_database_agrees_with_itself_and_every_workflow_in_it_opens_is_found_and_begins(filled):
+    with opened(filled.instance) as built:
+        services = built.services
+        assert Checker(built.store, services.workflows.ledger).check() == []
+        caller = built.auth.principals.bearer(f"Bearer {filled.token}", request_id="req_test")
+        ready = 2 * DELETED_SHARE - len(RARE) * RARE_EACH
+        assert len(filled.workflow_ids) == ready
+        assert services.listing.counts(caller) == {**dict.fromkeys(RARE, RARE_EACH), "ready": ready, "running": 0}
+        for number in (0, 1, ready - 1):
+            found = services.listing.page(caller, ListRequest(search=f"bench {number} publish"))["workflows"]
+            assert [each["workflow_id"] for each in found] == [filled.workflow_ids[number]]
+            begun = services.attempts.begin(caller, found[0]["workflow_id"], BeginRequest("publish", "r", "a"))
+            assert begun["action"] == "execute"
+        assert len(services.listing.page(caller, ListRequest(limit=200))["workflows"]) == 200
+
+
+def test_a_filled_database_is_as_durable_as_any_and_counts_what_was_deleted(filled):
+    with opened(filled.instance) as built, built.store.engine.connect() as connection:
+        assert connection.exec_driver_sql("PRAGMA journal_mode").scalar_one() == "wal"
+        assert connection.exec_driver_sql("PRAGMA integrity_check").scalar_one() == "ok"
+        deleted = sa.select(sa.func.count()).where(schema.workflows.c.phase == "deleted")
+        assert connection.execute(deleted).scalar_one() == built.vault.shred_list.length == 2
+
+
+def test_a_kept_database_is_copied_and_not_made_again(tmp_path, monkeypatch):
+    monkeypatch.setenv("BENCH_CACHE", str(tmp_path / "kept"))
+
+    first, second = fill(tmp_path / "first", 3), fill(tmp_path / "second", 3)
+
+    assert first.workflow_ids == second.workflow_ids
+    assert first.token == second.token
+    assert first.instance.folder != second.instance.folder
+    with opened(second.instance) as built:
+        assert built.auth.principals.bearer(f"Bearer {second.token}", request_id="req_test").principal
