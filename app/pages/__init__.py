@@ -10,10 +10,11 @@ problems        errors as pages
 home            the first page
 sign_in         signing in and out
 password        choosing a new password
-reauthentication  giving the password again
+reauthentication  giving the password again, on a page or inside a form
 account         a person's own sessions and password
 resume_work     Decisions → Resume work: the list, and one workflow
 controls        what people do to a workflow from its page
+forms           what its forms bring; `keeping`: it survives a form that is no longer good
 worklist        the list as a value; `workflow_view`, `situations`, `late`, `histories`: the workflow
 explanations    every reason of the decision table in words; `conflicts`: every refusal of a control
 activity        Activity → Resume work: what was observed, one workflow of it, and the files of both

@@ -1,7 +1,8 @@
 """What people do to a workflow from its page: plain forms, each bound to what its author saw.
 
-Done: the browser is sent back to the page, which says so. Refused (409) or incomplete (422): the page comes again
-with the reason, the new state, and what was written into the form.
+Done: the browser is sent back to the page, which says so. Refused (409), incomplete (422), or without a password
+where one is needed (403): the page comes again with the reason, the new state, and what was written into the form.
+The same where the form itself has grown old: see `app.pages.keeping`.
 
 Source: operations.md, "People's controls".
 """
@@ -9,6 +10,7 @@ Source: operations.md, "People's controls".
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final
 
 from flask import Response, url_for
@@ -16,11 +18,12 @@ from flask import Response, url_for
 from app import htmx
 from app.auth.admission import admits, admitted
 from app.extensions import wiring
-from app.pages import forms
+from app.pages import forms, keeping
 from app.pages.conflicts import conflict
 from app.pages.explanations import Control
 from app.pages.forms import Filled
 from app.pages.notes import WORDS, leave_note
+from app.pages.reauthentication import Unproved, proved
 from app.pages.resume_work import DECIDING_ROLES, blueprint, workflow_page
 from continuity.errors import ConflictError, MalformedError, NotFoundError
 from continuity.services.callers import Caller
@@ -58,9 +61,8 @@ def pause(workflow_id: str) -> Response:
 @blueprint.post("/resume-work/<workflow:workflow_id>/stop")
 @admits(people=DECIDING_ROLES)
 def stop(workflow_id: str) -> Response:
-    given = forms.fields("name", "reason", "revision")
-    asked = AbandonRequest(_name(given), given["reason"], forms.number(given, "revision"))
-    filled = Filled(Control.STOP, asked.name, values=given, problems=forms.reason_problem(asked.reason))
+    filled = _stopping()
+    asked = AbandonRequest(filled.operation, filled.values["reason"], forms.number(filled.values, "revision"))
 
     def act(caller: Caller) -> None:
         wiring().services.controls.abandon(caller, workflow_id, asked)
@@ -69,14 +71,10 @@ def stop(workflow_id: str) -> Response:
 
 
 @blueprint.post("/resume-work/<workflow:workflow_id>/confirm")
-@admits(people=DECIDING_ROLES, fresh=True)
+@admits(people=DECIDING_ROLES)
 def confirm(workflow_id: str) -> Response:
-    given = forms.fields("name", "happened", "revision", "late_receipts", "reason", "effect_id", "result", "looked")
-    happened = given["happened"] == _YES
-    if given["happened"] not in _ANSWERS:
-        raise MalformedError("happened must be yes or no.")
-    problems = {**forms.reason_problem(given["reason"]), **_answer_problems(given, happened=happened)}
-    filled = Filled(Control.CONFIRM, _name(given), given["happened"], given, problems)
+    filled = _confirming()
+    given, happened = filled.values, filled.answer == _YES
     seen = {name: forms.number(given, name) for name in ("revision", "late_receipts")}
 
     def act(caller: Caller) -> None:
@@ -90,23 +88,53 @@ def confirm(workflow_id: str) -> Response:
         )
         wiring().services.controls.confirm(caller, workflow_id, asked)
 
-    return _act(workflow_id, filled, act, done="work_happened" if happened else "work_did_not_happen")
+    done = "work_happened" if happened else "work_did_not_happen"
+    return _act(workflow_id, filled, act, done=done, password=forms.password())
 
 
 @blueprint.post("/resume-work/<workflow:workflow_id>/delete")
-@admits(people=DECIDING_ROLES, fresh=True)
+@admits(people=DECIDING_ROLES)
 def delete(workflow_id: str) -> Response:
-    given = forms.fields("mark", "sure")
-    problems = {} if given["sure"] == _TICKED else {"sure": "Tick this first: what is deleted is gone for good."}
+    filled = _deleting()
 
     def act(caller: Caller) -> None:
         services = wiring().services
         # A late receipt takes no revision; what must not be destroyed unseen is in the mark.
-        if _mark(caller, workflow_id) not in {given["mark"], None}:
+        if _mark(caller, workflow_id) not in {filled.values["mark"], None}:
             raise ConflictError("The workflow changed after the page was opened.", code="stale_revision")
         services.deletions.delete(caller, workflow_id)
 
-    return _act(workflow_id, Filled(Control.DELETE, values=given, problems=problems), act, done="work_deleted")
+    return _act(workflow_id, filled, act, done="work_deleted", password=forms.password())
+
+
+def _stopping() -> Filled:
+    given = forms.fields("name", "reason", "revision")
+    return Filled(Control.STOP, _name(given), values=given, problems=forms.reason_problem(given["reason"]))
+
+
+def _confirming() -> Filled:
+    given = forms.fields(
+        "name",
+        "happened",
+        "revision",
+        "late_receipts",
+        "reason",
+        "effect_id",
+        "result",
+        "looked",
+        secret=forms.PASSWORD,
+    )
+    if given["happened"] not in _ANSWERS:
+        raise MalformedError("happened must be yes or no.")
+    answers = _answer_problems(given, happened=given["happened"] == _YES)
+    problems = {**forms.reason_problem(given["reason"]), **answers}
+    return Filled(Control.CONFIRM, _name(given), given["happened"], given, problems)
+
+
+def _deleting() -> Filled:
+    given = forms.fields("mark", "sure", secret=forms.PASSWORD)
+    problems = {} if given["sure"] == _TICKED else {"sure": "Tick this first: what is deleted is gone for good."}
+    return Filled(Control.DELETE, values=given, problems=problems)
 
 
 def _configure(workflow_id: str, control: Control, done: str) -> Response:
@@ -119,9 +147,19 @@ def _configure(workflow_id: str, control: Control, done: str) -> Response:
     return _act(workflow_id, Filled(control), act, done=done)
 
 
-def _act(workflow_id: str, filled: Filled, act: Callable[[Caller], Any], *, done: str) -> Response:
-    """Do it unless the form lacks something, and go on as the module says."""
+def _act(
+    workflow_id: str, filled: Filled, act: Callable[[Caller], Any], *, done: str, password: str | None = None
+) -> Response:
+    """Do it unless the form lacks something, and go on as the module says.
+
+    `password` is what the form brings of one; None for a control that needs none.
+    """
     caller = admitted()
+    if password is not None:
+        proof = proved(caller, password)
+        if isinstance(proof, Unproved):
+            return _ask_for_password(workflow_id, filled, proof)
+        caller = proof
     if filled.problems:
         return workflow_page(caller, workflow_id, filled=filled)
     control = filled.control or Control.DELETE
@@ -133,6 +171,15 @@ def _act(workflow_id: str, filled: Filled, act: Callable[[Caller], Any], *, done
     back = url_for("resume_work.index") if is_gone else url_for("resume_work.show", workflow_id=workflow_id)
     answer = htmx.see_other(back)
     leave_note(answer, done)
+    return answer
+
+
+def _ask_for_password(workflow_id: str, filled: Filled, proof: Unproved) -> Response:
+    """Show the form again with all that was written into it and a field for the password."""
+    asking = replace(filled, problems={**filled.problems, forms.PASSWORD: proof.problem})
+    answer = workflow_page(admitted(), workflow_id, filled=asking, status=proof.status)
+    if proof.retry_after_s is not None:
+        answer.headers["Retry-After"] = str(proof.retry_after_s)
     return answer
 
 
@@ -156,3 +203,16 @@ def _answer_problems(given: dict[str, str], *, happened: bool) -> dict[str, str]
     if given["looked"] != _TICKED:
         return {"looked": "Look at the destination now, then tick this."}
     return {}
+
+
+def _show_again(caller: Caller, workflow_id: str, filled: Filled) -> Response:
+    return workflow_page(caller, workflow_id, filled=replace(filled, problems={}, is_outdated=True), status=403)
+
+
+keeping.FORMS.update({
+    "resume_work.stop": lambda caller, workflow_id: _show_again(caller, workflow_id, _stopping()),
+    "resume_work.confirm": lambda caller, workflow_id: _show_again(caller, workflow_id, _confirming()),
+    "resume_work.delete": lambda caller, workflow_id: _show_again(caller, workflow_id, _deleting()),
+    "resume_work.enable": lambda caller, workflow_id: _show_again(caller, workflow_id, Filled(Control.ENABLE)),
+    "resume_work.pause": lambda caller, workflow_id: _show_again(caller, workflow_id, Filled(Control.PAUSE)),
+})  # fmt: skip

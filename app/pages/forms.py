@@ -13,21 +13,28 @@ from continuity import limits
 from continuity.errors import MalformedError
 from continuity.jsontext import canonical_bytes, loads_strict
 
+PASSWORD: Final = "password"  # noqa: S105 - a name
+"""Name of the field of controls that ask for the password by themselves."""
 _DIGITS: Final = 9
 _RESULT: Final = "result"
 _NUL: Final = "\0"
+_WRITTEN: Final = {"effect_id": "Id of the effect", "result": "Result for the agent", "reason": "Reason"}
 _UNKEPT: Final = "Holds a character that cannot be kept: the one with the number zero."
 
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """A form as somebody sent it, to be shown again with what it lacks. `answer` tells two forms of a control apart."""
+    """A form as somebody sent it, to be shown again with what it lacks.
+
+    `answer` tells two forms of a control apart. `is_outdated`: it was sent from a page of an earlier session.
+    """
 
     control: Control | None = None
     operation: str = ""
     answer: str = ""
     values: Mapping[str, str] = field(default_factory=dict)
     problems: Mapping[str, str] = field(default_factory=dict)
+    is_outdated: bool = False
 
     def is_for(self, control: Control, operation: str = "", answer: str = "") -> bool:
         """Say whether it is this form; without `answer`, whether it is any of the control's."""
@@ -36,20 +43,37 @@ class Filled:
     def value(self, name: str, control: Control, operation: str = "", answer: str = "") -> str:
         return self.values.get(name, "") if self.is_for(control, operation, answer) else ""
 
+    @property
+    def texts(self) -> tuple[tuple[str, str], ...]:
+        """What somebody took the trouble to write, as labels and texts."""
+        return texts_of(self.values)
+
     def problem(self, name: str, control: Control, operation: str = "", answer: str = "") -> str:
         return self.problems.get(name, "") if self.is_for(control, operation, answer) else ""
 
 
-def fields(*names: str) -> dict[str, str]:
+def fields(*names: str, secret: str = FIELD) -> dict[str, str]:
     """Return the fields of the form; only `names` may be there, and whichever is missing is empty.
+
+    `secret` may be there too and is not returned: nothing that is shown again can hold it.
 
     Raises:
         MalformedError: There is another field.
     """
     given = read_form()
-    if not given.keys() <= {*names, FIELD}:
+    if not given.keys() <= {*names, FIELD, secret}:
         raise MalformedError("The form has a field that this control does not know.")
     return {name: given.get(name, "") for name in names}
+
+
+def texts_of(values: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Return what is prose or data among the fields of a form, as labels and texts."""
+    return tuple((label, values[name]) for name, label in _WRITTEN.items() if values.get(name))
+
+
+def password() -> str:
+    """Return the password that the form brings, empty when it brings none."""
+    return read_form().get(PASSWORD, "")
 
 
 def number(given: Mapping[str, str], name: str) -> int:

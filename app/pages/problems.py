@@ -15,7 +15,7 @@ from werkzeug.exceptions import HTTPException
 from app import errors, htmx
 from app.auth import identity
 from app.headers import API_PATHS
-from app.pages import destinations
+from app.pages import destinations, keeping
 from app.replies import request_id
 from continuity.errors import ContinuityError, ForbiddenError, ThrottledError, UnauthenticatedError
 
@@ -104,6 +104,8 @@ def _of_product(error: ContinuityError) -> Response:
     answer = errors.render(error)
     if not _is_page():
         return answer
+    if (kept := keeping.shown_again(error)) is not None:
+        return kept
     if isinstance(error, UnauthenticatedError):
         return htmx.sign_in_again(url_for("sign_in.show", next=destinations.code_here()))
     if isinstance(error, ForbiddenError) and error.code == "password_change_required":

@@ -93,9 +93,17 @@ def live(workflow_id: str) -> Response:
 
 
 def workflow_page(
-    caller: Caller, workflow_id: str, *, conflict: Explanation | None = None, filled: Filled | None = None
+    caller: Caller,
+    workflow_id: str,
+    *,
+    conflict: Explanation | None = None,
+    filled: Filled | None = None,
+    status: int | None = None,
 ) -> Response:
-    """Answer with the workflow as it is now, beside why a control was refused or what a form lacks."""
+    """Answer with the workflow as it is now, beside why a control was refused or what a form lacks.
+
+    `status` is what these two give unless it is named.
+    """
     try:
         review = wiring().services.reviewing.review(caller, workflow_id)
     except ConflictError as error:
@@ -106,13 +114,12 @@ def workflow_page(
     return htmx.render(
         page="pages/resume_work/show.html",
         fragment="fragments/resume_work/workflow.html",
-        status=_status(conflict, filled),
+        status=_status(conflict, filled) if status is None else status,
         workflow=workflow_view(review, names),
         conflict=conflict,
         filled=filled or Filled(),
         may_control=caller.role in DECIDING_ROLES,
         is_fresh=caller.is_fresh,
-        here=f"workflow.{workflow_id}",
         Control=Control,
         limits=limits,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from flask import Flask, current_app, request
+from flask import Flask, Response, current_app, g, request
 
 from app.auth import admission, identity
 from app.auth.csrf import token_for
@@ -49,16 +49,29 @@ _ALL_GROUPS: Final = (
     Group("Administration", (Place("Settings", "settings.index", "cog-6-tooth"),)),
 )
 """Every place there may be. One is shown when its page exists and admits the person's role."""
+_SESSION: Final = "session_that_goes_on"
 
 
 def install(app: Flask) -> None:
     """Let the layouts of `app` ask for the frame and forms for their token."""
     app.context_processor(lambda: {"csrf_token": csrf_token, "may_open": may_open, "shell": shell})
+    app.after_request(_keep_session)
 
 
 def csrf_token() -> str:
     """Return the token for forms of the person who is signed in."""
-    return token_for(_person().session_id)
+    return token_for(g.get(_SESSION) or _person().session_id)
+
+
+def go_on_as(session_id: str) -> None:
+    """Let this session take the place of the one that the request came with: in the browser, and in forms."""
+    setattr(g, _SESSION, session_id)
+
+
+def _keep_session(answer: Response) -> Response:
+    if (session_id := g.get(_SESSION)) is not None:
+        identity.auth().cookie.set(answer, session_id)
+    return answer
 
 
 def shell() -> Shell:

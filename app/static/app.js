@@ -124,12 +124,13 @@
 
   // ---- when a live part cannot be brought up to date
 
-  const trouble = (text) => {
+  const trouble = (text, link) => {
     const place = document.getElementById("trouble");
-    if (!place) return;
+    if (!place || place.textContent.startsWith(text)) return;
     const notice = document.createElement("p");
     notice.className = "notice-line";
     notice.textContent = text;
+    if (link) notice.append(" ", link);
     place.replaceChildren(notice);
   };
 
@@ -144,10 +145,27 @@
 
   let open = [];
 
+  // A browser fills in a name and a password by itself; only who is at the password right now writes it.
+  const isFilledIn = (field) => ["username", "current-password"].includes(field.autocomplete) && field !== document.activeElement;
+
   const isWrittenIn = (part) =>
     [...part.querySelectorAll("textarea, input:not([type='hidden'])")].some(
-      (field) => field.value !== field.defaultValue || field.checked !== field.defaultChecked,
+      (field) => !isFilledIn(field) && (field.value !== field.defaultValue || field.checked !== field.defaultChecked),
     );
+
+  document.addEventListener("htmx:beforeOnLoad", (event) => {
+    // The session has ended. Going to the sign-in page now would throw away what somebody is writing.
+    const isOver = event.detail.xhr.status === 401;
+    const part = event.detail.elt;
+    if (!isOver || !part.matches("[data-guard]") || !isWrittenIn(part)) return;
+    event.preventDefault();
+    const link = document.createElement("a");
+    link.href = "/login";
+    link.target = "_blank";
+    link.rel = "noopener";
+    link.textContent = "Sign in in a new tab";
+    trouble("You have been signed out. What you are writing is kept on this page: sign in, then go on here.", link);
+  });
 
   const notice = (element) => (element.matches("[data-guard]") ? element.querySelector("[data-changed]") : null);
 

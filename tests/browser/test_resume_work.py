@@ -291,19 +291,111 @@ def test_a_session_that_ends_leads_the_open_page_to_the_sign_in(hall, sign_in):
     expect(visit.page.get_by_role("button", name="Sign in", exact=True)).to_be_visible()
 
 
-def test_the_password_is_asked_for_again_and_leads_back_to_the_work(hall, op, tmp_path):
+def write_that_it_happened(visit):
+    agree = visit.page.locator(".answer").first
+    agree.get_by_label("Id of the effect at the destination").fill("msg-1")
+    agree.get_by_label("Result for the agent, as JSON").fill('{"url": "https://example.org/1"}')
+    agree.get_by_label("Why you are sure").fill("Half an hour of reading the provider's log.\nIt is there.")
+    return agree
+
+
+def expect_it_all_kept(agree):
+    expect(agree.get_by_label("Id of the effect at the destination")).to_have_value("msg-1")
+    expect(agree.get_by_label("Result for the agent, as JSON")).to_have_value('{"url": "https://example.org/1"}')
+    expect(agree.get_by_label("Why you are sure")).to_have_value(
+        "Half an hour of reading the provider's log.\nIt is there."
+    )
+
+
+@pytest.mark.parametrize("scripts", [True, False])
+def test_a_password_that_grows_old_while_somebody_writes_costs_no_word(hall, open_visit, scripts, tmp_path):
     scene = hall.stage.mail()
     scene.lose()
+    visit = open_visit(hall.url, java_script_enabled=scripts)
+    visit.sign_in("op", hall.password("op"))
+    look_at(visit, scene)
+    agree = write_that_it_happened(visit)
+    hall.site.clock.advance(11 * 60)
+
+    press(visit, "It happened")
+
+    expect(visit.page.locator("#password-first")).to_contain_text("Nothing was changed.")
+    assert visit.path == f"/resume-work/{scene.workflow_id}/confirm"
+    expect_it_all_kept(agree)
+    expect(agree.get_by_label("Your password", exact=True)).to_be_visible()
+    assert not scripts or visit.findings() == []
+    take(visit.page, "work-password-first", tmp_path)
+    agree.get_by_label("Your password", exact=True).fill("not this one")
+    press(visit, "It happened")
+    expect(agree.get_by_text("The password is wrong.")).to_be_visible()
+    expect_it_all_kept(agree)
+    agree.get_by_label("Your password", exact=True).fill(hall.password("op"))
+    press(visit, "It happened")
+
+    expect(lead(visit)).to_have_text("Everything is done")
+    assert visit.path == f"/resume-work/{scene.workflow_id}"
+
+
+def test_a_deletion_asks_for_the_password_in_its_form(hall, op):
+    scene = hall.stage.mail(key="old-password").stop()
     hall.site.clock.advance(11 * 60)
     look_at(op, scene)
-    take(op.page, "work-password-first", tmp_path)
-    op.page.get_by_role("link", name="Give your password").first.click()
+    control = unfold(op, "Delete")
+    control.get_by_label("Destroy the record of old-password for good").check()
+    control.get_by_label("Your password", exact=True).fill(hall.password("op"))
+    control.get_by_role("button", name="Delete").click()
 
-    op.field("Password").fill(hall.password("op"))
-    op.page.get_by_role("main").get_by_role("button").last.click()
+    expect(said(op)).to_contain_text("The workflow is deleted.")
 
-    op.page.wait_for_url(f"**/resume-work/{scene.workflow_id}")
-    expect(op.page.get_by_label("Id of the effect at the destination")).to_be_visible()
+
+def test_a_session_that_ends_while_somebody_writes_costs_no_word(hall, op, tmp_path):
+    scene = hall.stage.mail()
+    scene.lose()
+    look_at(op, scene)
+    agree = write_that_it_happened(op)
+    op.context.clear_cookies()
+
+    told = op.page.locator("#trouble")
+    expect(told).to_contain_text("You have been signed out.", timeout=POLL_MS)
+    expect_it_all_kept(agree)
+    take(op.page, "work-signed-out", tmp_path)
+    press(op, "It happened")
+
+    assert op.heading == "You were signed out while you wrote"
+    assert op.findings() == []
+    take(op.page, "work-kept", tmp_path)
+    with op.context.expect_page() as opened_page:
+        op.page.get_by_role("link", name="Sign in in a new tab").click()
+    tab = opened_page.value
+    tab.get_by_label("Username", exact=True).fill("op")
+    tab.get_by_label("Password", exact=True).fill(hall.password("op"))
+    tab.get_by_role("button", name="Sign in", exact=True).click()
+    tab.wait_for_url(f"**/resume-work/{scene.workflow_id}")
+    press(op, "Go on with what I wrote")
+
+    expect(op.page.locator("#outdated")).to_contain_text("Nothing was changed.")
+    expect_it_all_kept(agree)
+    press(op, "It happened")
+    expect(lead(op)).to_have_text("Everything is done")
+
+
+def test_a_reason_survives_a_password_given_again_in_another_tab(hall, op):
+    scene = hall.stage.mail()
+    look_at(op, scene)
+    control = unfold(op, "Stop this work")
+    control.get_by_label("Why").fill("Nobody wants it any more.")
+    other = op.context.new_page()
+    other.goto(f"{op.url}/reauthenticate?next=account")
+    other.get_by_label("Password", exact=True).fill(hall.password("op"))
+    other.get_by_role("button", name="Go on").click()
+    other.wait_for_url("**/account")
+
+    control.get_by_role("button", name="Stop this work").click()
+
+    expect(op.page.locator("#outdated")).to_be_visible()
+    expect(control.get_by_label("Why")).to_have_value("Nobody wants it any more.")
+    control.get_by_role("button", name="Stop this work").click()
+    expect(lead(op)).to_have_text("Stopped before it had any effect")
 
 
 def test_everything_works_without_scripts(hall, open_visit):

@@ -482,16 +482,18 @@ def test_the_right_to_deny_is_held_back_until_the_effect_cannot_land_any_more(st
     assert "data-over" not in ready.text
 
 
-def test_whoever_gave_the_password_long_ago_is_asked_for_it_before_the_form(stage, op):
+def test_whoever_gave_the_password_long_ago_finds_a_field_for_it_in_the_forms_that_need_it(stage, op):
     scene = stage.mail()
     scene.lose()
+    before = get(op, page_of(scene))
     stage.site.clock.advance(600)
 
     reply = get(op, page_of(scene))
 
-    assert "This needs your password, given within the last ten minutes." in reply.text
-    assert f'href="/reauthenticate?next=workflow.{scene.workflow_id}"' in reply.text
-    assert 'name="effect_id"' not in reply.text
+    assert 'name="password"' not in before.text
+    assert reply.text.count('name="password"') == 2
+    assert 'name="effect_id"' in reply.text
+    assert "it has to have been given within ten minutes" in text_of(reply)
 
 
 def test_a_deleted_workflow_says_what_became_of_it(stage, op):

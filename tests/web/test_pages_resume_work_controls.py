@@ -418,20 +418,163 @@ def test_an_operation_that_is_not_there_is_not_found(stage, op):
 # ---- who
 
 
-@pytest.mark.parametrize("action", ["confirm", "delete"])
-def test_what_cannot_be_taken_back_asks_for_the_password_and_leads_back(stage, op, action):
+# ---- the password, and forms that have grown old
+
+TYPED = {
+    "confirm": {"effect_id": "msg-77 <1>", "result": '{"n": "</textarea>"}', "reason": "Ada has it.\nLook."},
+    "delete": {"sure": "yes"},
+    "stop": {"reason": "The release <is> off."},
+}
+FROM_HERE = {"Sec-Fetch-Site": "same-origin"}
+
+
+def opened(stage, op, action):
+    """Return work to which `action` applies, and its page as it was when somebody began to write."""
     scene = stage.mail()
-    scene.lose() if action == "confirm" else scene.stop()
-    seen = get(op, page_of(scene))
+    if action == "confirm":
+        scene.lose()
+    if action == "delete":
+        scene.stop()
+    return scene, get(op, page_of(scene))
+
+
+def send(browser, scene, action, seen, *, token="own", **more):
+    """Send what `TYPED` has into the form of the page that was `seen`."""
+    hidden = form_of(seen, action, "yes" if action == "confirm" else "")
+    typed = {**hidden, **TYPED[action], **more.pop("fields", {})}
+    return post(browser, f"{page_of(scene)}/{action}", typed, token=token, **more)
+
+
+def is_kept(action, reply):
+    """Say whether everything that was typed stands in the form again."""
+    if action == "delete":
+        return re.search(r'id="delete-sure"[^>]* checked', reply.text) is not None
+    return all(text in html.unescape(reply.text) for text in TYPED[action].values())
+
+
+@pytest.mark.parametrize("action", ["confirm", "delete"])
+def test_a_password_that_has_grown_old_is_asked_for_in_the_form_and_nothing_is_lost(stage, op, action):
+    scene, seen = opened(stage, op, action)
+    stage.site.clock.advance(601)
+    before = stage.site.rows(schema.workflows), stage.site.rows(schema.events)
+
+    asked = send(op, scene, action, seen)
+
+    assert asked.status_code == 403
+    assert "Your password is needed once more" in text_of(asked)
+    assert is_kept(action, asked)
+    assert 'name="password"' in asked.text
+    assert (stage.site.rows(schema.workflows), stage.site.rows(schema.events)) == before
+    done = send(op, scene, action, asked, fields={"password": stage.site.passwords["op"]})
+    assert done.status_code == 303
+
+
+@pytest.mark.parametrize("action", ["confirm", "delete"])
+def test_a_wrong_password_in_a_form_loses_nothing_and_is_never_shown(stage, op, action):
+    scene, seen = opened(stage, op, action)
     stage.site.clock.advance(601)
 
-    reply = press(op, scene, action, answer="no" if action == "confirm" else "", seen=seen, **WRITTEN[Control(action)])
+    asked = send(op, scene, action, seen, fields={"password": "not-this-one"})
 
-    assert reply.status_code == 303
-    assert reply.headers["Location"] == f"/reauthenticate?next=workflow.{scene.workflow_id}"
-    back = post(op, reply.headers["Location"], {"password": stage.site.passwords["op"]})
-    assert back.headers["Location"] == page_of(scene)
-    assert 'name="reason"' in get(op, page_of(scene)).text or action == "delete"
+    assert asked.status_code == 422
+    assert "The password is wrong." in text_of(asked)
+    assert "not-this-one" not in asked.text
+    assert is_kept(action, asked)
+    assert audit_actions(stage.site).count("user.reauthenticate") == 1
+
+
+def test_passwords_in_a_form_are_counted_as_everywhere(stage, op):
+    scene, seen = opened(stage, op, "confirm")
+    stage.site.clock.advance(601)
+
+    replies = [send(op, scene, "confirm", seen, fields={"password": f"guess {n}"}) for n in range(7)]
+
+    assert replies[-1].status_code == 429
+    assert int(replies[-1].headers["Retry-After"]) > 0
+    assert is_kept("confirm", replies[-1])
+
+
+def test_a_right_password_begins_a_new_session_even_where_the_form_lacks_something(stage, op):
+    scene, seen = opened(stage, op, "confirm")
+    stage.site.clock.advance(601)
+    old = op.cookie()
+
+    asked = send(op, scene, "confirm", seen, fields={"password": stage.site.passwords["op"], "reason": " "})
+
+    assert asked.status_code == 422
+    assert 'name="password"' not in asked.text
+    assert op.cookie() != old
+    assert stage.site.wiring.auth.sessions.peek(old) is None
+    # The token of the page that came back belongs to the session that came with it.
+    token = re.search(r'name="csrf_token" value="([^"]+)"', asked.text)[1]
+    assert send(op, scene, "confirm", asked, token=token).status_code == 303
+
+
+@pytest.mark.parametrize("action", TYPED)
+def test_what_was_written_before_the_session_went_on_elsewhere_is_shown_again_and_not_done(stage, op, action):
+    scene, seen = opened(stage, op, action)
+    old = re.search(r'name="csrf_token" value="([^"]+)"', seen.text)[1]
+    post(op, "/reauthenticate", {"password": stage.site.passwords["op"]})
+    before = stage.site.rows(schema.workflows), stage.site.rows(schema.events)
+
+    again = send(op, scene, action, seen, token=old, **FROM_HERE)
+
+    assert again.status_code == 403
+    assert "You signed in again after this form was opened" in text_of(again)
+    assert action == "delete" or is_kept(action, again)
+    assert (stage.site.rows(schema.workflows), stage.site.rows(schema.events)) == before
+    assert send(op, scene, action, again).status_code == 303
+
+
+@pytest.mark.parametrize("headers", [{}, {"Sec-Fetch-Site": "cross-site"}, {"Origin": "https://evil.example"}])
+def test_words_that_another_site_sends_never_stand_on_our_page(stage, op, headers):
+    scene, seen = opened(stage, op, "stop")
+
+    strange = send(op, scene, "stop", seen, token="A" * 43, fields={"reason": "planted words"}, **headers)
+    op.client.delete_cookie("atmem_session")
+    nobody = send(op, scene, "stop", seen, token=None, fields={"reason": "planted words"}, **headers)
+
+    assert (strange.status_code, nobody.status_code) == (403, 303)
+    assert "planted words" not in strange.text + nobody.text
+
+
+@pytest.mark.parametrize("action", ["confirm", "stop"])
+def test_what_was_written_before_the_session_ended_stands_in_the_reply_alone(stage, op, action):
+    scene, seen = opened(stage, op, action)
+    old = re.search(r'name="csrf_token" value="([^"]+)"', seen.text)[1]
+    stage.site.wiring.auth.sessions.end(op.cookie())
+
+    told = send(op, scene, action, seen, token=old, **FROM_HERE)
+
+    assert told.status_code == 401
+    assert "You were signed out while you wrote" in text_of(told)
+    assert is_kept(action, told)
+    assert "Location" not in told.headers
+    assert not any("msg-77" in value or "release" in value for value in told.headers.values())
+
+
+@pytest.mark.parametrize("role", [Role.INVESTIGATOR, Role.OPERATOR])
+def test_a_form_that_has_grown_old_shows_nobody_what_they_may_not_see(stage, role):
+    stage.host_of("there", workspace_id="other")
+    stage.site.person("far", role, at=("other",))
+    browser = stage.site.signed_in("far")
+    scene = stage.mail(key="not-for-them")
+
+    fields = {"name": "send-mail", "reason": "Mine.", "revision": "1"}
+    reply = post(browser, f"{page_of(scene)}/stop", fields, token="A" * 43, **FROM_HERE)
+
+    assert reply.status_code == 403
+    assert "not-for-them" not in reply.text
+
+
+def test_what_was_written_stays_readable_when_its_form_is_no_longer_offered(stage, op):
+    scene, seen = opened(stage, op, "confirm")
+    scene.stop()
+
+    reply = send(op, scene, "confirm", seen)
+
+    assert reply.status_code == 409
+    assert is_kept("confirm", reply)
 
 
 @pytest.mark.parametrize("action", ["enable", "pause", "stop", "confirm", "delete"])
