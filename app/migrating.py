@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import io
 import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,6 +30,7 @@ from continuity.store import sqlite
 MIGRATIONS: Final = Path(__file__).resolve().parent.parent / "migrations"
 _LOCK_KEY: Final = 0x61746D656D  # "atmem"
 _LOCK_WAIT: Final = "60s"
+_NOTHING: Final[Mapping[str, Callable[[sa.Connection], None]]] = {}
 
 
 class SchemaError(Exception):
@@ -78,10 +80,17 @@ def check(engine: sa.Engine, config: Config | None = None) -> None:
             raise SchemaTooOldError("The database needs to be upgraded: run atmem db upgrade.")
 
 
-def upgrade(engine: sa.Engine, config: Config | None = None) -> list[str]:
+def upgrade(
+    engine: sa.Engine, config: Config | None = None, *, after: Mapping[str, Callable[[sa.Connection], None]] = _NOTHING
+) -> list[str]:
     """Run every revision that is missing, oldest first.
 
     Creates the file of a SQLite database that does not exist yet. Safe to repeat and to run twice at once.
+
+    Args:
+        engine: Of the database.
+        config: Of the revisions; the program's own unless given.
+        after: What belongs to a revision and needs more than the database, as a key; run in its transaction.
 
     Returns:
         The revisions that this call ran, oldest first; empty when there was nothing to do.
@@ -97,7 +106,7 @@ def upgrade(engine: sa.Engine, config: Config | None = None) -> list[str]:
         _keep_copy(engine, config)
     done: list[str] = []
     with engine.connect() as connection:
-        while (step := _take_step(connection, config)) is not None:
+        while (step := _take_step(connection, config, after)) is not None:
             done.append(step)
     return done
 
@@ -123,7 +132,9 @@ def differences(engine: sa.Engine, config: Config | None = None) -> list[Any]:
     return []
 
 
-def _take_step(connection: sa.Connection, config: Config) -> str | None:
+def _take_step(
+    connection: sa.Connection, config: Config, after: Mapping[str, Callable[[sa.Connection], None]]
+) -> str | None:
     is_postgresql = connection.dialect.name == "postgresql"
     info = connection.connection.info
     info[sqlite.BEGIN] = "BEGIN" if is_postgresql else "BEGIN IMMEDIATE"
@@ -137,6 +148,8 @@ def _take_step(connection: sa.Connection, config: Config) -> str | None:
             if step is not None:
                 config.attributes["connection"] = connection
                 command.upgrade(config, step)
+                if step in after:
+                    after[step](connection)
             return step
     finally:
         config.attributes.pop("connection", None)

@@ -28,6 +28,7 @@ from app.auth.settings import AuthSettings
 from app.config import Settings
 from app.housekeeping import Housekeeping
 from continuity.errors import KeySourceError, SealedError, UnavailableError
+from continuity.services import proofs
 from continuity.services.attempts import Attempts
 from continuity.services.audit import AuditLog
 from continuity.services.clock import Clock
@@ -61,6 +62,8 @@ from observations.queries import Queries
 EVIDENCE_FORMAT: Final = 2
 """Format of a new vault; the first workflow opts it in to the next one."""
 _TIDY_S: Final = 60.0
+_PROVING: Final = "0005"
+"""The migration that makes room for the proofs of rows."""
 _MARK_S: Final = 1.0
 """How often the vault's clock mark follows the decisions."""
 _SWEEP_S: Final = 5.0
@@ -193,6 +196,7 @@ def build(settings: Settings, *, keys: KeyProvider | None = None, overrides: Ove
         vault = _open_vault(store, settings, keys or key_provider(settings))
         return _put_together(settings, store, vault=vault, overrides=overrides)
     except BaseException:
+        store.close()
         store.engine.dispose()
         raise
 
@@ -330,16 +334,31 @@ def check_schema(store: Store) -> None:
         raise _cannot_open(store, error) from error
 
 
-def upgrade_schema(store: Store) -> list[str]:
-    """Bring the database to the tables of this program; return the revisions that this call ran."""
+def upgrade_schema(store: Store, settings: Settings, keys: KeyProvider) -> list[str]:
+    """Bring the database to the tables of this program; return the revisions that this call ran.
+
+    Raises:
+        UnavailableError: The database cannot be made or opened, or is of a newer program.
+        KeySourceError, IntegrityError: A step needs the vault's key, and the vault cannot be opened.
+            The step that failed has changed nothing.
+    """
     try:
-        return migrating.upgrade(store.engine)
+        return migrating.upgrade(store.engine, after={
+            _PROVING: lambda connection: _prove_rows(connection, settings, keys),
+        })  # fmt: skip
     except migrating.SchemaError as error:
         raise UnavailableError(str(error)) from error
     except OSError as error:
         raise UnavailableError(f"The database cannot be made: {error.strerror}.") from error
     except sa.exc.DBAPIError as error:
         raise _cannot_open(store, error) from error
+
+
+def _prove_rows(connection: sa.Connection, settings: Settings, keys: KeyProvider) -> None:
+    """Prove the rows of a vault that is older than proofs. Only the step that makes room for them does this."""
+    row = connection.execute(sa.select(schema.vault)).first()
+    if row is not None:
+        proofs.prove_all(connection, _opened(row, settings, keys))
 
 
 def _cannot_open(store: Store, error: sa.exc.DBAPIError) -> UnavailableError:
@@ -365,7 +384,7 @@ def initialise(settings: Settings, *, overrides: Overrides | None = None) -> Tem
     store = open_store(settings)
     keys = key_provider(settings)
     try:
-        upgrade_schema(store)
+        upgrade_schema(store, settings, keys)
         if vault_row(store) is None:
             _create_vault(store, settings, keys)
     finally:
@@ -380,8 +399,9 @@ def upgrade(settings: Settings) -> list[str]:
     instance.guard(settings)
     store = open_store(settings)
     try:
-        return upgrade_schema(store)
+        return upgrade_schema(store, settings, key_provider(settings))
     finally:
+        store.close()
         store.engine.dispose()
 
 
@@ -403,6 +423,7 @@ def check_database(settings: Settings) -> list[str]:
             problems.append(f"The audit log is not whole: {fault.kind} at entry {fault.seq}.")
         return problems
     finally:
+        store.close()
         store.engine.dispose()
 
 
@@ -424,13 +445,20 @@ def _create_vault(store: Store, settings: Settings, keys: KeyProvider) -> None:
     if isinstance(keys, FileKeyProvider):
         _make_file(settings.vault_key_file, keys.create)
     _make_file(settings.shred_list, lambda: ShredList.create(settings.shred_list))
-    head = ShredList(settings.shred_list).head
-    new = create_vault(keys.load())
+    shred_list = ShredList(settings.shred_list)
+    head, keyring, now_us = shred_list.head, keys.load(), SystemClock().now_us()
+    new = create_vault(keyring)
+    vault = open_vault(
+        keyring, canary=new.canary, wrapped_index_key=new.wrapped_index_key, shred_list=shred_list, recorded=head
+    )
+    proof = proofs.of_vault(
+        vault, state="open", capture_mode="full", mark_us=now_us, epoch=1, restored_us=None, is_recovery_open=False
+    )
     row = {
         "id": 1, "format": EVIDENCE_FORMAT, "epoch": 1, "capture_mode": "full", "state": "open",
         "key_id": new.key_id, "sealed_canary": new.canary, "wrapped_index_key": new.wrapped_index_key,
-        "clock_high_water": SystemClock().now_us(), "restored_at": None, "recovery_open": False,
-        "shred_length": head.length, "shred_head": head.head,
+        "clock_high_water": now_us, "restored_at": None, "recovery_open": False,
+        "shred_length": head.length, "shred_head": head.head, "proof": proof,
     }  # fmt: skip
 
     def work(connection: sa.Connection) -> None:
@@ -456,6 +484,10 @@ def _open_vault(store: Store, settings: Settings, keys: KeyProvider) -> Vault:
     row = vault_row(store)
     if row is None:
         raise UnavailableError("The instance has no vault yet. Run `atmem init`.")
+    return _opened(row, settings, keys)
+
+
+def _opened(row: sa.Row[Any], settings: Settings, keys: KeyProvider) -> Vault:
     return open_vault(
         keys.load(),
         canary=row.sealed_canary,

@@ -14,6 +14,7 @@ from app.auth.requests import GrantRequest
 from app.auth.services import Auth
 from app.auth.settings import CHEAP_HASHING, AuthSettings
 from app.auth.signin import Visit
+from continuity.services import proofs
 from continuity.services.audit import AuditLog
 from continuity.services.callers import Caller, CallerKind, Role
 from continuity.services.owners import Owners
@@ -107,6 +108,10 @@ class Installation:
         """Change every row of a table, as a service elsewhere or an intruder would."""
         self.store.write(lambda connection: connection.execute(sa.update(table).values(values)).rowcount)
 
+    def set_vault(self, **values: object) -> None:
+        """Change the vault's row as its own services would: with its proof."""
+        change_vault(self.store, self.vault, **values)
+
     def rows(self, table: sa.Table) -> list[sa.Row[tuple[object, ...]]]:
         """Return all rows in the order of their keys: PostgreSQL gives them in any order."""
         statement = sa.select(table).order_by(*table.primary_key.columns)
@@ -134,21 +139,36 @@ def install(
     return Installation(store, vault, clock, auth, owners, audit)
 
 
+def change_vault(store: Store, vault: Vault, **values: object) -> None:
+    """Change the vault's row and prove it anew."""
+
+    def work(connection: sa.Connection) -> None:
+        connection.execute(sa.update(schema.vault).values(**values, proof=None))
+        proofs.prove_all(connection, vault)
+
+    store.write(work)
+
+
 def _open_vault(store: Store, folder: Path, *, now_us: int) -> Vault:
     provider = FileKeyProvider(folder / "vault.key")
     keyring = provider.create()
     new = create_vault(keyring)
     shred_list = ShredList.create(folder / "shred.list")
+    vault = open_vault(
+        keyring, canary=new.canary, wrapped_index_key=new.wrapped_index_key, shred_list=shred_list,
+        recorded=shred_list.head,
+    )  # fmt: skip
     values = {
         "id": 1, "format": 2, "epoch": 1, "capture_mode": "full", "state": "open", "key_id": new.key_id,
         "clock_high_water": now_us, "recovery_open": False, "shred_length": shred_list.head.length,
         "shred_head": shred_list.head.head, "sealed_canary": new.canary, "wrapped_index_key": new.wrapped_index_key,
     }  # fmt: skip
     store.write(lambda connection: connection.execute(sa.insert(schema.vault).values(values)).rowcount)
-    return open_vault(
-        keyring, canary=new.canary, wrapped_index_key=new.wrapped_index_key, shred_list=shred_list,
-        recorded=shred_list.head,
-    )  # fmt: skip
+    store.write(lambda connection: proofs.prove_all(connection, vault))
+    return vault
 
 
-__all__ = ["PASSWORD", "SECOND_US", "START_US", "VISIT", "CallerKind", "FakeClock", "Installation", "Role", "install"]
+__all__ = [
+    "PASSWORD", "SECOND_US", "START_US", "VISIT", "CallerKind", "FakeClock", "Installation", "Role", "change_vault",
+    "install",
+]  # fmt: skip

@@ -18,9 +18,9 @@ from continuity.decisions.events import WorkflowDeleting, WorkflowEnabled, Workf
 from continuity.decisions.model import Attempt, Operation, Standing, Workflow
 from continuity.errors import ConflictError, VaultError
 from continuity.jsontext import canonical_bytes
-from continuity.services import chains, documents
-from continuity.services.ledger import event_place, open_json, vault_facts
-from continuity.store import counting, listing
+from continuity.services import chains, documents, proofs
+from continuity.services.ledger import event_place, open_json
+from continuity.store import counters, counting, listing
 from continuity.store import workflows as statements
 
 if TYPE_CHECKING:
@@ -89,13 +89,13 @@ class Checker:
             row = connection.execute(statements.HEAD_BY_ID, {"workflow_id": workflow_id}).one_or_none()
             if row is None or row.deleting_at is not None or row.deleted_at is not None:
                 return []
-            facts = vault_facts(row)
+            facts = self.ledger.facts(row)
             opened = self.ledger.unseal(row, facts)
             stored = self.ledger.operations(connection, opened)
             problems = _replay_problems(connection, opened, stored)
             if counting.stored_bytes(connection, opened.workflow_pk) != row.retained_bytes:
                 problems.append("retained_bytes differs from the bytes that are stored")
-            if sum(map(_reserved_bytes, stored)) != row.reserved_bytes:
+            if sum(map(reserved_bytes, stored)) != row.reserved_bytes:
                 problems.append("reserved_bytes differs from what its attempts keep free")
             # Whatever no decision reads is opened too: definitions and every receipt.
             view = documents.view(connection, opened, stored, now_us=row.created_at)
@@ -130,10 +130,16 @@ class Checker:
         )
 
     def _check_owners(self) -> list[Finding]:
-        return [
+        off = [
             Finding(f"owner:{row.owner_pk}", "counters differ from what its workflows hold")
             for row in self.store.read(counting.owners_off)
         ]
+        for row in self.store.read(lambda connection: connection.execute(counters.ALL).all()):
+            try:
+                proofs.proved_counters(self.ledger.vault, row)
+            except VaultError as error:
+                off.append(Finding(f"owner:{row.counted_owner_pk}", error.message))
+        return off
 
 
 def _replay_problems(connection: Connection, opened: Opened, stored: Sequence[Operation]) -> list[str]:
@@ -193,7 +199,7 @@ def replay(workflow_id: str, values: Sequence[dict[str, Any]]) -> tuple[Workflow
     return workflow, operations
 
 
-def _reserved_bytes(operation: Operation) -> int:
+def reserved_bytes(operation: Operation) -> int:
     """Return what is kept free for the receipts of attempts that have delivered none."""
     delivered = {late.attempt_id for late in operation.late if late.is_proved and not late.is_extra}
     waiting = [a for a in operation.attempts if not a.has_ended and a.attempt_id not in delivered]

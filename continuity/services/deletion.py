@@ -14,21 +14,24 @@ Source: vault.md, "delete".
 
 from __future__ import annotations
 
+import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from continuity.decisions import clocks, controls
 from continuity.errors import ConflictError, DecryptionError, IntegrityError, UnavailableError, VaultError
+from continuity.services import proofs
 from continuity.services.audit import AuditEntry
 from continuity.services.callers import Caller
+from continuity.services.checking import reserved_bytes
 from continuity.services.identifiers import new_id
-from continuity.services.ledger import Opened, is_visible, seal_json, vault_facts, was_deleted
+from continuity.services.ledger import COORDINATORS, Opened, is_visible, seal_json, was_deleted
 from continuity.services.partitions import ensure_partition
 from continuity.services.workflows import words_of
-from continuity.store import deletion, listing
+from continuity.store import counting, deletion, listing
 from continuity.store import workflows as statements
 from continuity.vault.place import Place
 from continuity.vault.shred import ShredHead
@@ -37,6 +40,7 @@ from continuity.vault.vault import SHRED_PURPOSE
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
+    from continuity.decisions.model import Operation
     from continuity.services.audit import AuditLog
     from continuity.services.ledger import Ledger
     from continuity.store.store import Store
@@ -125,8 +129,9 @@ class Deletions:
         at_us = clocks.stamp_us(self.ledger.read_clock(now), *marks)
         event = controls.decide_delete(opened.workflow, actor=caller.actor, at_us=at_us)
         self.ledger.record_control(connection, opened, event)
-        self._write_tombstone(connection, opened)
-        self._forget_words(connection, opened)
+        operations = self.ledger.operations(connection, opened)
+        self._write_tombstone(connection, opened, operations)
+        self._forget_words(connection, opened, [operation.name for operation in operations])
         # Who it was must be known even if somebody else has to finish it.
         entry = AuditEntry(
             action="workflow.deletion_begun", actor=caller.actor, object_id=workflow_id, result="done",
@@ -135,9 +140,8 @@ class Deletions:
         self.audit.append(connection, entry, now_us=at_us)
         return True
 
-    def _forget_words(self, connection: Connection, opened: Opened) -> None:
+    def _forget_words(self, connection: Connection, opened: Opened, names: Sequence[str]) -> None:
         """Take a workflow out of the search, while it still opens and says what its words are."""
-        names = [operation.name for operation in self.ledger.operations(connection, opened)]
         deletion.forget_words(
             connection,
             workspace_pk=opened.origin.workspace_pk,
@@ -163,7 +167,7 @@ class Deletions:
             # The vault's row before the workflow's, as everywhere.
             deletion.advance_shred_head(connection, length=head.length, head=head.head)
             row = connection.execute(statements.LOCKED_HEAD, {"workflow_id": workflow_id}).one()
-            facts = vault_facts(row)
+            facts = self.ledger.facts(row)
             if row.deleted_at is not None:
                 raise was_deleted()
             now = connection.execute(statements.VAULT).one().now_us
@@ -185,7 +189,7 @@ class Deletions:
         A column alone could be anybody's, and what is on the list no backup brings back.
         """
         row = connection.execute(statements.HEAD_BY_ID, {"workflow_id": workflow_id}).one()
-        facts = vault_facts(row)
+        facts = self.ledger.facts(row)
         if row.deleted_at is None and not self.ledger.vault.has_shredded(workflow_id):
             # Whoever puts it on the list between our look and this has asked the head as well.
             with suppress(ConflictError):
@@ -207,16 +211,39 @@ class Deletions:
             connection, partition_ix=self.ledger.vault.index(SHRED_PURPOSE, workflow_id), at_us=at_us
         )
         self.revoke_credentials(connection, row.workflow_pk)
-        deletion.release(connection, row.owner_pk, retained=row.retained_bytes, reserved=row.reserved_bytes)
+        self._release(connection, row)
         return {"workflows": 1, **counts}
 
-    def _write_tombstone(self, connection: Connection, opened: Opened) -> None:
+    def _write_tombstone(self, connection: Connection, opened: Opened, operations: Sequence[Operation]) -> None:
         """Seal key, scope and creator under a key that stays, while the workflow still opens."""
         origin = opened.origin
         key = ensure_partition(connection, self.ledger.vault, TOMBSTONES, kind="settings")
-        place = Place("continuity_workflows", TOMBSTONES, opened.workflow_id, "sealed_tombstone")
+        place = _tombstone_place(opened.workflow_id)
         value = {
             "workflow_key": origin.workflow_key, "workspace": origin.workspace_pk, "creator": origin.creator,
-            "creator_role": origin.creator_role, "created": origin.created_us,
+            "creator_role": origin.creator_role, "created": origin.created_us, "owner": origin.owner_pk,
+            "namespace": origin.namespace,
+            # Counted now, while it opens: the columns that say so are anybody's.
+            "retained": counting.stored_bytes(connection, opened.workflow_pk),
+            "reserved": sum(map(reserved_bytes, operations)),
         }  # fmt: skip
         deletion.keep_tombstone(connection, opened.workflow_pk, seal_json(key, value, place))
+
+    def _release(self, connection: Connection, row: statements.AnyRow) -> None:
+        """Give a coordinator back what a deleted workflow held; other namespaces are not counted."""
+        # Whoever forged a tombstone or counters keeps the coordinator from new work (a check tells), and not this
+        # content from being destroyed.
+        with suppress(DecryptionError, IntegrityError):
+            key = ensure_partition(connection, self.ledger.vault, TOMBSTONES, kind="settings")
+            sealed = deletion.tombstone(connection, row.workflow_pk)
+            tombstone = json.loads(key.open(sealed, place=_tombstone_place(row.workflow_id)))
+            if tombstone["namespace"] != COORDINATORS:
+                return
+            proofs.count(
+                connection, self.ledger.vault, tombstone["owner"], known=None,
+                change={"unfinished": 0, "retained": -tombstone["retained"], "reserved": -tombstone["reserved"]},
+            )  # fmt: skip
+
+
+def _tombstone_place(workflow_id: str) -> Place:
+    return Place("continuity_workflows", TOMBSTONES, workflow_id, "sealed_tombstone")

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from continuity import limits
-from continuity.decisions import coordinators, records
+from continuity.decisions import records
 from continuity.decisions.clocks import Reading
 from continuity.decisions.events import (
     AttemptGranted,
@@ -42,9 +42,10 @@ from continuity.errors import (
     OperationNotFoundError,
     SealedError,
 )
-from continuity.services import chains
+from continuity.services import chains, proofs
 from continuity.services.callers import Caller, CallerKind
 from continuity.services.clockwatch import ClockWatch
+from continuity.services.proofs import Counters
 from continuity.store import workflows as statements
 from continuity.vault.place import Place
 
@@ -102,6 +103,7 @@ class Opened:
         retained_bytes: Stored size of all its sealed columns.
         reserved_bytes: Kept free for receipts of its attempts.
         deleting_at: When its deletion began.
+        counters: Its coordinator's, where they were read with it.
     """
 
     workflow_pk: int
@@ -115,6 +117,7 @@ class Opened:
     retained_bytes: int
     reserved_bytes: int
     deleting_at: int | None
+    counters: Counters | None = None
 
     @property
     def workflow_id(self) -> str:
@@ -170,7 +173,7 @@ def to_bytes(value: Any) -> bytes:
 
 
 def vault_facts(row: AnyRow) -> VaultFacts:
-    """Read what a decision must know of the vault.
+    """Read what a decision must know of the vault; `Ledger.facts` compares it with its proof as well.
 
     Raises:
         SealedError: The vault is locked. Nothing has happened.
@@ -197,7 +200,7 @@ def was_deleted() -> ConflictError:
 
 
 class Ledger:
-    """Opens, checks and records workflows. Holds no state of its own."""
+    """Opens, checks and records workflows. Safe to share between threads."""
 
     def __init__(
         self, vault: Vault, watch: ClockWatch, *, history_bytes: int = limits.COORDINATOR_HISTORY_BYTES
@@ -206,6 +209,7 @@ class Ledger:
         self._vault = vault
         self._watch = watch
         self._history_bytes = history_bytes
+        self._proved: tuple[Any, ...] = ()
 
     @property
     def vault(self) -> Vault:
@@ -221,6 +225,21 @@ class Ledger:
         """Read the clock; call it after the workflow's row is locked."""
         return self._watch.read(database_us)
 
+    def facts(self, row: AnyRow) -> VaultFacts:
+        """Read what a decision must know of the vault, and compare it with its proof.
+
+        Raises:
+            SealedError: The vault is locked. Nothing has happened.
+            IntegrityError: The vault's row is not what was written last. Nothing has happened.
+        """
+        facts = vault_facts(row)
+        # It changes once a second; the same values with the same proof need not be proved for each row of a list.
+        stands = (facts, row.vault_state, row.capture_mode, row.vault_proof)
+        if stands != self._proved:
+            proofs.check_vault(self._vault, row)
+            self._proved = stands
+        return facts
+
     # ---- opening
 
     def lock(self, connection: Connection, caller: Caller, workflow_id: str) -> Opened:
@@ -232,8 +251,12 @@ class Ledger:
             SealedError: The vault is locked.
             VaultError: It does not open, or its columns contradict it. Nothing has happened.
         """
-        row = statements.LOCKED_HEAD_HOT.one_or_none(connection, {"workflow_id": workflow_id})
-        return self.open(row, caller)
+        if caller.kind is not CallerKind.COORDINATOR:
+            row = statements.LOCKED_HEAD_HOT.one_or_none(connection, {"workflow_id": workflow_id})
+            return self.open(row, caller)
+        row = statements.LOCKED_HEAD_AND_COUNTERS_HOT.one_or_none(connection, {"workflow_id": workflow_id})
+        opened = self.open(row, caller)
+        return replace(opened, counters=proofs.proved_counters(self._vault, row))
 
     def peek(self, connection: Connection, caller: Caller, workflow_id: str) -> Opened:
         """Open a workflow's head without a lock, for reading. Raises as `lock`."""
@@ -244,7 +267,7 @@ class Ledger:
         """Check that a row is the caller's to know and open its head. Raises as `lock`."""
         if row is None or not is_visible(row, caller):
             raise no_such_workflow()
-        vault = vault_facts(row)
+        vault = self.facts(row)
         if row.deleted_at is not None or row.deleting_at is not None:
             raise was_deleted()
         return self.unseal(row, vault)
@@ -479,18 +502,12 @@ class Ledger:
     def _count(
         self, connection: Connection, opened: Opened, workflow: Workflow, event: Event, *, written: int, reserved: int
     ) -> None:
-        owner_pk = opened.origin.owner_pk
         unfinished = int(workflow.is_unfinished_work) - int(opened.workflow.is_unfinished_work)
-        if not isinstance(event, AttemptGranted):
-            statements.add_to_owner(connection, owner_pk, unfinished=unfinished, retained=written, reserved=reserved)
-            return
-        is_admitted = statements.admit_to_owner(
-            connection, owner_pk, unfinished=unfinished, retained=written, reserved=reserved,
-            budget=self._history_bytes, most=limits.COORDINATOR_UNFINISHED,
+        proofs.count(
+            connection, self._vault, opened.origin.owner_pk, known=opened.counters,
+            change={"unfinished": unfinished, "retained": written, "reserved": reserved},
+            budget_bytes=self._history_bytes if isinstance(event, AttemptGranted) else None,
         )  # fmt: skip
-        if not is_admitted:
-            # A grant takes no place of an unfinished workflow, so only the history can be full.
-            raise coordinators.refusal(unfinished=0, budget_bytes=self._history_bytes)
 
 
 def is_visible(row: AnyRow, caller: Caller) -> bool:

@@ -11,7 +11,6 @@ from continuity.decisions.phases import Phase
 from continuity.errors import ConflictError, DecryptionError, IntegrityError, MalformedError
 from continuity.services import documents
 from continuity.services.cursors import Cursors
-from continuity.services.ledger import vault_facts
 from continuity.services.workflows import search_words
 from continuity.store import listing
 from continuity.store import workflows as statements
@@ -78,7 +77,7 @@ class Listing:
 
     def _page(self, connection: Connection, caller: Caller, request: ListRequest) -> dict[str, Any]:
         row = connection.execute(statements.VAULT).one()
-        vault_facts(row)
+        self.ledger.facts(row)
         now_us = self.ledger.read_clock(row.now_us).now_us
         cursors = Cursors(self.ledger.vault, caller.actor, request.question, row.vault_epoch)
         before = None if request.cursor is None else cursors.read(request.cursor, now_us=now_us)

@@ -18,6 +18,7 @@ from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
 from continuity.errors import ConflictError, DecryptionError, IntegrityError
+from continuity.services import proofs
 from continuity.services.callers import CallerKind
 from continuity.services.partitions import ensure_partition, find_partition
 from continuity.store.schema import owners
@@ -85,10 +86,14 @@ class Owners:
         values = {
             "workspace_pk": workspace_pk, "kind": kind.value, "principal_ix": principal_ix, "sealed_principal": sealed,
         }  # fmt: skip
+        is_new = self.find(connection, principal_id) is None
         _insert_new(connection, owners, values=values, key=owners.c.principal_ix)
         row = connection.execute(_OWNER.where(owners.c.principal_ix == principal_ix)).one()
         if row.kind != kind.value or row.workspace_pk != workspace_pk:
             raise ConflictError("principal_id is known with another role or workspace; take another name.")
+        if is_new and kind is CallerKind.COORDINATOR:
+            # Of two that find it missing, one writes the proof and the other finds it written.
+            proofs.begin_counters(connection, self._vault, row.owner_pk)
         return int(row.owner_pk)
 
     def name(self, owner_pk: int, *, epoch: int) -> str:

@@ -18,7 +18,7 @@ from continuity.decisions.states import Status
 from continuity.services import documents
 from continuity.services.audit import AuditEntry
 from continuity.services.documents import seconds
-from continuity.services.ledger import is_visible, no_such_workflow, vault_facts
+from continuity.services.ledger import is_visible, no_such_workflow
 from continuity.store import workflows as statements
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class Reviewing:
             is_gone = row is not None and (row.deleting_at is not None or row.deleted_at is not None)
             if row is None or is_gone or not is_visible(row, caller):
                 raise no_such_workflow()
-            vault_facts(row)
+            self.ledger.facts(row)
             return _pulse(row, self.ledger.read_clock(row.now_us).now_us)
 
         return self.store.autocommit(work)

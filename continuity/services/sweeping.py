@@ -6,12 +6,14 @@ of the rows they show, so this only keeps filters and counts true.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from continuity.decisions.phases import standpoint
 from continuity.errors import ConflictError, DecryptionError, IntegrityError, SealedError
-from continuity.services.ledger import phase_columns, vault_facts
+from continuity.services import proofs
+from continuity.services.ledger import phase_columns
 from continuity.store import listing
 from continuity.store import workflows as statements
 
@@ -59,13 +61,15 @@ class Sweeper:
 
     def raise_mark(self, latest_us: int) -> None:
         """Raise the vault's clock mark to the latest time a decision was given."""
-        self.store.write(lambda connection: statements.raise_mark(connection, latest_us))
+        # A locked vault proves nothing; it gives no decision either, and those before are in the mark.
+        with suppress(SealedError):
+            self.store.write(lambda connection: proofs.raise_mark(connection, self.ledger.vault, latest_us))
 
     def _move(self, connection: Connection, workflow_id: str) -> int:
         row = connection.execute(statements.LOCKED_HEAD, {"workflow_id": workflow_id}).one_or_none()
         if row is None or row.deleted_at is not None or row.phase_due_at is None:
             return 0
-        facts = vault_facts(row)
+        facts = self.ledger.facts(row)
         try:
             opened, following = self._open(connection, row, facts)
         except (ConflictError, DecryptionError, IntegrityError):

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy.exc import IntegrityError as ConstraintError
 
-from continuity import limits
 from continuity.decisions import clocks, coordinators, records
 from continuity.decisions.model import Operation, Standing, Workflow
 from continuity.decisions.phases import standpoint
 from continuity.errors import ConflictError, IntegrityError
 from continuity.jsontext import canonical_bytes
 from continuity.limits import SECOND_US
-from continuity.services import chains, documents
+from continuity.services import chains, documents, proofs
 from continuity.services.audit import AuditEntry
 from continuity.services.callers import Caller, CallerKind
 from continuity.services.identifiers import new_id
@@ -33,7 +32,6 @@ from continuity.services.ledger import (
     seal_head,
     seal_json,
     state_place,
-    vault_facts,
 )
 from continuity.store import workflows as statements
 
@@ -44,6 +42,7 @@ if TYPE_CHECKING:
     from continuity.services.attempts import Attempts
     from continuity.services.audit import AuditLog
     from continuity.services.ledger import Ledger
+    from continuity.services.proofs import Counters
     from continuity.store.store import Store
     from continuity.store.workflows import AnyRow
     from continuity.vault.partition import PartitionKey
@@ -139,7 +138,7 @@ class Workflows:
     def create_in(self, connection: Connection, caller: Caller, request: CreateWorkflow) -> dict[str, Any]:
         """Create or find a workflow inside a writing transaction; everything else as `create`."""
         row = connection.execute(statements.LOCKED_VAULT).one()
-        facts = vault_facts(row)
+        facts = self.ledger.facts(row)
         owner_pk = caller.owner_pk or self._namespace(connection, caller.home_workspace)
         key_ix = self.ledger.vault.index("workflow_key", owner_pk, request.workflow_key)
         definition_ix = self.ledger.vault.index("definition", request.definition_bytes())
@@ -256,24 +255,22 @@ class Workflows:
             "workflow_pk": workflow_pk, "seq": 1, "kind": CREATED, "at": draft.origin.created_us,
             "hash": sealed.chain, "sealed_event": sealed.event,
         })  # fmt: skip
-        self._admit(connection, draft, sealed)
+        counters = self._admit(connection, draft, sealed)
         return Opened(
             workflow_pk=workflow_pk, key=key, workflow=draft.workflow, origin=draft.origin, vault=facts,
             chain_seq=1, chain_hash=sealed.chain, head_bytes=len(sealed.head),
-            retained_bytes=sealed.stored_bytes, reserved_bytes=0, deleting_at=None,
+            retained_bytes=sealed.stored_bytes, reserved_bytes=0, deleting_at=None, counters=counters,
         )  # fmt: skip
 
-    def _admit(self, connection: Connection, draft: _Draft, sealed: _Sealed) -> None:
+    def _admit(self, connection: Connection, draft: _Draft, sealed: _Sealed) -> Counters | None:
         """Count the workflow against its coordinator, last of all."""
         if draft.origin.namespace != COORDINATORS:
-            return
-        is_admitted = statements.admit_to_owner(
-            connection, draft.origin.owner_pk, unfinished=1, retained=sealed.stored_bytes, reserved=0,
-            budget=self.ledger.history_bytes, most=limits.COORDINATOR_UNFINISHED,
+            return None
+        return proofs.count(
+            connection, self.ledger.vault, draft.origin.owner_pk, known=None,
+            change={"unfinished": 1, "retained": sealed.stored_bytes, "reserved": 0},
+            budget_bytes=self.ledger.history_bytes,
         )  # fmt: skip
-        if not is_admitted:
-            counted = statements.counters(connection, draft.origin.owner_pk)
-            raise coordinators.refusal(unfinished=counted.unfinished, budget_bytes=self.ledger.history_bytes)
 
     def term_indexes(self, words: Iterable[str]) -> list[bytes]:
         """Return the blind indexes of words, in a fixed order."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import sqlalchemy as sa
 
@@ -11,7 +11,6 @@ from continuity.store.schema import (
     definitions,
     events,
     operations,
-    owners,
     partitions,
     receipts,
     shredded,
@@ -26,6 +25,8 @@ if TYPE_CHECKING:
 _CONTENT: Final = (operations, definitions, receipts, events)
 """All but the words, which are found only by what they are: `forget_words`."""
 SHRED_HEAD: Final = sa.select(vault.c.shred_length, vault.c.shred_head).where(vault.c.id == 1)
+
+TOMBSTONE: Final = sa.select(workflows.c.sealed_tombstone).where(workflows.c.workflow_pk == sa.bindparam("workflow_pk"))
 
 
 def shred_head(connection: Connection) -> Row[int, bytes]:
@@ -63,6 +64,11 @@ def keep_tombstone(connection: Connection, workflow_pk: int, sealed_tombstone: b
     )
 
 
+def tombstone(connection: Connection, workflow_pk: int) -> Any:
+    """Return the sealed tombstone of a workflow whose deletion has begun."""
+    return connection.execute(TOMBSTONE, {"workflow_pk": workflow_pk}).scalar_one()
+
+
 def entomb(connection: Connection, workflow_pk: int, *, at_us: int) -> None:
     """Turn a workflow's row into its tombstone, which the index of unfinished deletions no longer holds."""
     values = {
@@ -70,15 +76,6 @@ def entomb(connection: Connection, workflow_pk: int, *, at_us: int) -> None:
         "phase_after_due": None, "sealed_head": None, "retained_bytes": 0, "reserved_bytes": 0,
     }  # fmt: skip
     connection.execute(sa.update(workflows).where(workflows.c.workflow_pk == workflow_pk).values(values))
-
-
-def release(connection: Connection, owner_pk: int, *, retained: int, reserved: int) -> None:
-    """Give a coordinator back what a deleted workflow held; other namespaces are not counted."""
-    connection.execute(
-        sa.update(owners)
-        .where(owners.c.owner_pk == owner_pk, owners.c.kind == "continuity_coordinator")
-        .values(retained_bytes=owners.c.retained_bytes - retained, reserved_bytes=owners.c.reserved_bytes - reserved)
-    )
 
 
 def note_shredded(connection: Connection, *, partition_ix: bytes, at_us: int) -> None:

@@ -69,7 +69,10 @@ def _single_row() -> sa.CheckConstraint:
 
 
 class VaultColumns(TypedColumns):
-    """The vault: one row, joined into the first SELECT of every decision."""
+    """The vault: one row, joined into the first SELECT of every decision.
+
+    ``proof`` is a keyed hash over what a decision reads of it; without one nothing is decided.
+    """
 
     id = Column(SMALL, primary_key=True, autoincrement=False)
     format: Named[int] = Column(SMALL)
@@ -84,6 +87,7 @@ class VaultColumns(TypedColumns):
     shred_head: Named[bytes] = Column(BYTES)
     sealed_canary: Named[bytes] = Column(BYTES)
     wrapped_index_key: Named[bytes] = Column(BYTES)
+    proof: Named[bytes | None] = Column(BYTES)
 
 
 vault: Final = sa.Table(
@@ -139,7 +143,8 @@ class OwnerColumns(TypedColumns):
     """Key namespaces and principals, with a coordinator's counters.
 
     ``principal_ix`` is unique over all rows: its values are (kind, workspace, principal) as the service
-    that makes it decides. The counters are bytes of sealed columns and count of unfinished workflows.
+    that makes it decides. The counters are bytes of sealed columns and count of unfinished workflows; a
+    coordinator's have a ``proof``, a keyed hash over them.
     """
 
     owner_pk = Column(INTEGER, primary_key=True)
@@ -150,6 +155,7 @@ class OwnerColumns(TypedColumns):
     unfinished: Named[int] = Column(INTEGER, server_default=sa.text("0"))
     retained_bytes: Named[int] = Column(INTEGER, server_default=sa.text("0"))
     reserved_bytes: Named[int] = Column(INTEGER, server_default=sa.text("0"))
+    proof: Named[bytes | None] = Column(BYTES)
 
 
 owners: Final = sa.Table(

@@ -12,12 +12,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import sqlalchemy as sa
-from sqlalchemy import Row, bindparam
+from sqlalchemy import bindparam
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
+from continuity.store import counters
 from continuity.store.compiled import Compiled
 from continuity.store.schema import (
     definitions,
@@ -68,6 +69,7 @@ VAULT_COLUMNS: Final = (
     vault.c.epoch.label("vault_epoch"),
     vault.c.restored_at,
     vault.c.recovery_open,
+    vault.c.proof.label("vault_proof"),
 )
 """What a decision must know of the vault."""
 
@@ -121,6 +123,7 @@ LOCKED_VAULT: Final = (
     .with_for_update(of=vault, read=True, key_share=True)
 )
 VAULT: Final = sa.select(*VAULT_COLUMNS, DatabaseTime().label("now_us")).where(vault.c.id == 1)
+VAULT_TO_CHANGE: Final = sa.select(*VAULT_COLUMNS).where(vault.c.id == 1).with_for_update(key_share=True)
 
 _OPERATION_COLUMNS: Final = (
     operations.c.workflow_pk,
@@ -199,39 +202,31 @@ _UPDATE_PHASE: Final = (
     .where(workflows.c.workflow_pk == bindparam("b_workflow_pk"))
     .values({name: bindparam(name) for name in ("phase", "phase_due_at", "phase_after_due")})
 )
-_ADD_TO_OWNER: Final = (
-    sa.update(owners)
-    .where(owners.c.owner_pk == bindparam("b_owner_pk"))
-    .values(
-        unfinished=owners.c.unfinished + bindparam("unfinished", type_=sa.BigInteger()),
-        retained_bytes=owners.c.retained_bytes + bindparam("retained", type_=sa.BigInteger()),
-        reserved_bytes=owners.c.reserved_bytes + bindparam("reserved", type_=sa.BigInteger()),
-    )
-)
-_ADMIT_TO_OWNER: Final = _ADD_TO_OWNER.where(
-    owners.c.retained_bytes
-    + owners.c.reserved_bytes
-    + bindparam("retained", type_=sa.BigInteger())
-    + bindparam("reserved", type_=sa.BigInteger())
-    <= bindparam("budget", type_=sa.BigInteger()),
-    owners.c.unfinished + bindparam("unfinished", type_=sa.BigInteger()) <= bindparam("most", type_=sa.BigInteger()),
-)
 WORKSPACE_NAME: Final = sa.select(workspaces.c.name).where(workspaces.c.workspace_pk == bindparam("workspace_pk"))
 OWNER: Final = sa.select(owners.c.owner_pk).where(owners.c.principal_ix == bindparam("principal_ix"))
-COUNTERS: Final = sa.select(owners.c.unfinished, owners.c.retained_bytes, owners.c.reserved_bytes).where(
-    owners.c.owner_pk == bindparam("owner_pk")
+
+
+_DECIDED_BY: Final = (
+    workflows.c.workflow_pk, workflows.c.workflow_id, workflows.c.workspace_pk, workflows.c.owner_pk,
+    workflows.c.enabled, workflows.c.ever_enabled, workflows.c.operation_count, workflows.c.done_prefix,
+    workflows.c.revision, workflows.c.clock_high_water, workflows.c.epoch, workflows.c.deleting_at,
+    workflows.c.deleted_at, workflows.c.retained_bytes, workflows.c.reserved_bytes, workflows.c.sealed_head,
+    partitions.c.key_id.label("wrapping_key_id"), partitions.c.wrapped_key, *VAULT_COLUMNS[1:],
+)  # fmt: skip
+"""What a decision reads of the head: without what only lists and people look at."""
+LOCKED_HEAD_HOT: Final = Compiled(LOCKED_HEAD.with_only_columns(*_DECIDED_BY))
+LOCKED_HEAD_AND_COUNTERS_HOT: Final = Compiled(
+    LOCKED_HEAD.with_only_columns(*_DECIDED_BY, *counters.COLUMNS)
+    .select_from(workflows)
+    .join(owners, owners.c.owner_pk == workflows.c.owner_pk)
 )
-
-
-LOCKED_HEAD_HOT: Final = Compiled(LOCKED_HEAD)
+"""For a coordinator, whose counters the decision moves; on PostgreSQL they are not locked with it."""
 OPERATION_HOT: Final = Compiled(OPERATION)
 OPERATION_AND_DEFINITION_HOT: Final = Compiled(OPERATION_AND_DEFINITION)
 _UPDATE_WORKFLOW_HOT: Final = Compiled(_UPDATE_WORKFLOW)
 _UPDATE_OPERATION_HOT: Final = Compiled(_UPDATE_OPERATION)
 _INSERT_EVENT_HOT: Final = Compiled(sa.insert(events))
 _INSERT_RECEIPT_HOT: Final = Compiled(sa.insert(receipts))
-_ADD_TO_OWNER_HOT: Final = Compiled(_ADD_TO_OWNER)
-_ADMIT_TO_OWNER_HOT: Final = Compiled(_ADMIT_TO_OWNER)
 
 
 def update_workflow(connection: Connection, workflow_pk: int, values: Mapping[str, Any]) -> None:
@@ -297,33 +292,6 @@ def insert_workflow(
     return workflow_pk
 
 
-def add_to_owner(connection: Connection, owner_pk: int, *, unfinished: int, retained: int, reserved: int) -> None:
-    """Change a coordinator's counters; never refused."""
-    _ADD_TO_OWNER_HOT.run(
-        connection, {"b_owner_pk": owner_pk, "unfinished": unfinished, "retained": retained, "reserved": reserved}
-    )
-
-
-def admit_to_owner(
-    connection: Connection, owner_pk: int, *, unfinished: int, retained: int, reserved: int, budget: int, most: int
-) -> bool:
-    """Change a coordinator's counters if they stay within `budget` bytes and `most` unfinished workflows.
-
-    Returns:
-        Whether they did; False has changed nothing.
-    """
-    met = _ADMIT_TO_OWNER_HOT.run(connection, {
-        "b_owner_pk": owner_pk, "unfinished": unfinished, "retained": retained, "reserved": reserved,
-        "budget": budget, "most": most,
-    })  # fmt: skip
-    return met == 1
-
-
-def counters(connection: Connection, owner_pk: int) -> Row[int, int, int]:
-    """Return ``unfinished, retained_bytes, reserved_bytes`` of an owner."""
-    return connection.execute(COUNTERS, {"owner_pk": owner_pk}).one()
-
-
 def ensure_owner(connection: Connection, values: Mapping[str, Any]) -> int:
     """Add a key namespace unless somebody else just did; returns its ``owner_pk``."""
     insert = sqlite_insert if connection.dialect.name == "sqlite" else postgresql_insert
@@ -338,7 +306,12 @@ def raise_format(connection: Connection, number: int) -> bool:
     return connection.execute(statement.values(format=number)).rowcount == 1
 
 
-def raise_mark(connection: Connection, at_us: int) -> None:
-    """Raise the vault's clock mark to `at_us`; never lowers it."""
+def raise_mark(connection: Connection, at_us: int, *, proof: bytes) -> None:
+    """Raise the vault's clock mark to `at_us`, with the row's proof; never lowers it."""
     statement = sa.update(vault).where(vault.c.id == 1, vault.c.clock_high_water < at_us)
-    connection.execute(statement.values(clock_high_water=at_us))
+    connection.execute(statement.values(clock_high_water=at_us, proof=proof))
+
+
+def write_proof(connection: Connection, proof: bytes) -> None:
+    """Write the proof of a vault's row that has none."""
+    connection.execute(sa.update(vault).where(vault.c.id == 1, vault.c.proof.is_(None)).values(proof=proof))

@@ -203,7 +203,7 @@ class TestEndOfACredential:
     def test_a_clock_set_back_does_not_revive_it(self, here):
         token = here.grant(here.caller("ada"), "a", expires_in_seconds=60)
         here.clock.advance(61)
-        here.change(schema.vault, clock_high_water=here.clock.now_us())
+        here.set_vault(clock_high_water=here.clock.now_us())
 
         here.clock.set_back(DAY_S)
 
@@ -266,7 +266,7 @@ class TestEndOfACredential:
     def test_the_vault_was_restored(self, people):
         token = people.grant(people.caller("ada"), "a")
 
-        people.change(schema.vault, epoch=2)
+        people.set_vault(epoch=2)
 
         assert is_dead(people, token)
 
@@ -350,7 +350,7 @@ class TestIssuing:
 
     def test_a_vault_that_another_process_locked_issues_nothing(self, here):
         ada = here.caller("ada")
-        here.change(schema.vault, state="locked")
+        here.set_vault(state="locked")
 
         with pytest.raises(SealedError):
             here.grant(ada, "a")

@@ -8,7 +8,6 @@ import pytest
 import sqlalchemy as sa
 
 from app.auth.schema import sessions
-from continuity.store import schema
 from tests.people import VISIT, Installation, Role, install
 
 MINUTE_S = 60
@@ -160,7 +159,7 @@ def test_an_ended_session_that_nobody_looked_at_stays_ended_when_the_clock_goes_
     here.person("ada")
     session_id = enter(here, "ada")
     here.clock.advance(13 * HOUR_S)
-    here.change(schema.vault, clock_high_water=here.clock.now_us())
+    here.set_vault(clock_high_water=here.clock.now_us())
 
     here.clock.set_back(13 * HOUR_S)
 
@@ -172,13 +171,13 @@ def test_a_clock_set_back_prolongs_nothing(here):
     session_id = enter(here, "ada")
     here.clock.advance(5 * MINUTE_S)
     here.auth.sessions.find(session_id)
-    here.change(schema.vault, clock_high_water=here.clock.now_us())
+    here.set_vault(clock_high_water=here.clock.now_us())
 
     here.clock.set_back(HOUR_S)
     person = here.auth.sessions.find(session_id)
 
     assert person is not None
-    here.change(schema.vault, clock_high_water=here.clock.now_us() + HOUR_S * 1_000_000 + 5 * MINUTE_S * 1_000_000)
+    here.set_vault(clock_high_water=here.clock.now_us() + HOUR_S * 1_000_000 + 5 * MINUTE_S * 1_000_000)
     assert not here.auth.sessions.find(session_id).is_fresh
 
 
@@ -193,7 +192,7 @@ def test_a_restored_vault_knows_no_session_of_before(people):
     people.person("ada")
     session_id = enter(people, "ada")
 
-    people.change(schema.vault, epoch=2)
+    people.set_vault(epoch=2)
 
     assert people.auth.sessions.find(session_id) is None
 

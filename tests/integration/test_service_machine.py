@@ -531,7 +531,7 @@ class Machine(RuleBasedStateMachine):
         """What a restore leaves behind, without the loss: a new epoch."""
         if self.world.epoch > 1 or data.draw(st.integers(0, 2), label="not yet"):
             return
-        self.home.change(schema.vault, epoch=2, restored_at=self.world.wall)
+        self.home.set_vault(epoch=2, restored_at=self.world.wall)
         self.world.epoch, self.world.restored = 2, self.world.wall
 
     @rule(data=st.data())

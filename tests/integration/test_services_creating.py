@@ -94,7 +94,7 @@ def test_creation_and_first_begin_are_one(at):
 
 def test_without_full_capture_nothing_is_created(at):
     at.create("one")
-    at.home.change(schema.vault, capture_mode="metadata")
+    at.home.set_vault(capture_mode="metadata")
     before = at.everything()
 
     assert refused(lambda: at.create("two")) == "capture_not_full"

@@ -17,6 +17,11 @@ HEAD_COLUMNS = [
 OPERATION_COLUMNS = [
     ("operation_id", "op_0"), ("status", "completed"), ("attempt_count", 0), ("lease_until", 7), ("change_seq", 7),
 ]  # fmt: skip
+VAULT_COLUMNS = [
+    ("epoch", 7), ("capture_mode", "metadata"), ("clock_high_water", 7), ("restored_at", 7), ("recovery_open", True),
+    ("proof", bytes(32)), ("proof", None),
+]  # fmt: skip
+COUNTERS = [("unfinished", 0), ("retained_bytes", 0), ("reserved_bytes", 7), ("proof", bytes(32)), ("proof", None)]
 DAMAGED = (DecryptionError, IntegrityError)
 
 
@@ -126,3 +131,97 @@ def test_a_saved_receipt_that_was_taken_away_is_never_answered_as_null(at):
     at.store.write(lambda c: c.execute(sa.delete(schema.receipts)).rowcount)
 
     nothing_written(at, lambda: at.begin(workflow_id, "a2"))
+
+
+@pytest.mark.parametrize(("column", "value"), VAULT_COLUMNS)
+def test_an_edited_column_of_the_vault_stops_everything(at, column, value):
+    workflow_id = at.create()["workflow_id"]
+    granted = at.begin(workflow_id)
+    at.damage(schema.vault, **{column: value})
+
+    nothing_written(at, lambda: at.begin(workflow_id, "a2"))
+    nothing_written(at, lambda: at.report(workflow_id, granted))
+    nothing_written(at, lambda: at.renew(workflow_id, granted))
+    nothing_written(at, lambda: at.abandon(workflow_id))
+    nothing_written(at, lambda: at.configure(workflow_id, enabled=False))
+    nothing_written(at, at.create)
+    nothing_written(at, lambda: at.view(workflow_id))
+    nothing_written(at, lambda: at.deletions.delete(at.operator, workflow_id))
+    nothing_written(at, lambda: at.sweeper.raise_mark(at.clock.now_us() + 1_000_000))
+
+
+def test_a_vault_that_was_closed_by_an_edit_of_its_row_is_not_opened_by_another(at):
+    workflow_id = at.create()["workflow_id"]
+    at.home.set_vault(state="locked")
+    at.damage(schema.vault, state="open")
+
+    nothing_written(at, lambda: at.begin(workflow_id))
+
+
+def test_the_proof_of_the_vault_follows_its_mark(at):
+    workflow_id = at.create()["workflow_id"]
+    for _ in range(3):
+        at.clock.advance(10)
+        at.sweeper.raise_mark(at.clock.now_us())
+        assert at.home.rows(schema.vault)[0].clock_high_water == at.clock.now_us()
+    at.sweeper.raise_mark(1)
+    assert at.home.rows(schema.vault)[0].clock_high_water == at.clock.now_us()
+
+    assert at.begin(workflow_id)["action"] == "execute"
+
+
+@pytest.mark.parametrize(("column", "value"), COUNTERS)
+def test_edited_counters_admit_no_work_of_their_coordinator_and_stop_no_others(at, column, value):
+    agent, other = at.coordinator(), at.coordinator("other")
+    workflow_id = at.create(by=agent)["workflow_id"]
+    granted = at.begin(workflow_id, by=agent)
+    mine = schema.owners.c.owner_pk == agent.owner_pk
+    at.damage(schema.owners, mine, **{column: value})
+
+    nothing_written(at, lambda: at.create(by=agent))
+    nothing_written(at, lambda: at.begin(workflow_id, "a2", by=agent))
+    nothing_written(at, lambda: at.report(workflow_id, granted, by=agent))
+    assert [finding.object_id for finding in at.checker.check()][-1] == f"owner:{agent.owner_pk}"
+    assert at.finished(by=other)
+    assert at.finished()
+
+
+def test_counters_of_one_coordinator_are_not_those_of_another(at):
+    agent, other = at.coordinator(), at.coordinator("other")
+    at.create(by=agent)
+    rows = {row.owner_pk: row._mapping for row in at.home.rows(schema.owners)}
+    copied = {name: rows[other.owner_pk][name] for name in ("unfinished", "retained_bytes", "reserved_bytes", "proof")}
+    at.damage(schema.owners, schema.owners.c.owner_pk == agent.owner_pk, **copied)
+
+    nothing_written(at, lambda: at.create(by=agent))
+
+
+@pytest.mark.parametrize("column", ["retained_bytes", "reserved_bytes"])
+def test_a_deletion_gives_back_what_was_stored_whatever_the_row_says(at, column):
+    agent = at.coordinator()
+    kept = at.finished(by=agent)
+    workflow_id = at.finished(by=agent)
+    at.damage(FLOWS, FLOWS.c.workflow_id == workflow_id, **{column: 10_000_000})
+
+    at.deletions.delete(at.operator, workflow_id)
+
+    row, owner = at.row(kept), next(r for r in at.home.rows(schema.owners) if r.owner_pk == agent.owner_pk)
+    assert (owner.retained_bytes, owner.reserved_bytes) == (row.retained_bytes, row.reserved_bytes)
+    assert at.checker.check() == []
+
+
+def test_a_deletion_that_has_begun_is_finished_though_counters_were_forged_since(at, monkeypatch):
+    agent = at.coordinator()
+    workflow_id = at.finished(by=agent)
+
+    def forge_and_shred(_vault, *arguments, **named):
+        at.damage(schema.owners, schema.owners.c.owner_pk == agent.owner_pk, retained_bytes=1)
+        return shred(*arguments, **named)
+
+    shred = at.home.vault.shred
+    monkeypatch.setattr(type(at.home.vault), "shred", forge_and_shred)
+    at.deletions.delete(at.operator, workflow_id)
+
+    assert at.row(workflow_id).sealed_head is None
+    assert [finding.object_id for finding in at.checker.check()] == [f"owner:{agent.owner_pk}"] * 2
+    nothing_written(at, lambda: at.create(by=agent))

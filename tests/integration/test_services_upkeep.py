@@ -62,9 +62,9 @@ def test_a_locked_vault_is_swept_when_it_opens(at):
     workflow_id = at.create()["workflow_id"]
     at.begin(workflow_id)
     at.clock.advance(200)
-    at.home.change(schema.vault, state="locked")
+    at.home.set_vault(state="locked")
     assert at.sweeper.sweep() == 0
-    at.home.change(schema.vault, state="open")
+    at.home.set_vault(state="open")
     assert at.sweeper.sweep() == 1
 
 

@@ -14,6 +14,7 @@ from app.pages.explanations import Control
 from continuity import limits
 from continuity.services.callers import Role
 from continuity.store import schema
+from tests.people import change_vault
 from tests.web.pages import get, post
 from tests.web.reading import LIST, page_of, text_of
 from tests.web.scenes import MAIL, PUBLISH, QUERY, Stage
@@ -172,8 +173,7 @@ def refusals():
         stage.site.clock.set_back(60)
 
     def reduce_capture(stage, _scene):
-        change = sa.update(schema.vault).values(capture_mode="metadata")
-        stage.site.wiring.store.write(lambda connection: connection.execute(change).rowcount)
+        change_vault(stage.site.wiring.store, stage.site.wiring.vault, capture_mode="metadata")
 
     return {
         (Control.ENABLE, "stale_revision"): (lambda s: s.prepare(), stale_by_stopping_other),

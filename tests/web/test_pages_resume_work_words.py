@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 
 import pytest
-import sqlalchemy as sa
 
 from app.pages import wording
 from app.pages.conflicts import CONFLICTS, GONE, UNEXPECTED
@@ -17,7 +16,7 @@ from continuity.decisions.states import Mode, Outcome
 from continuity.errors import CONFLICT_CODES
 from continuity.services.controls import Controls
 from continuity.services.deletion import Deletions
-from continuity.store import schema
+from tests import people
 from tests.web.scenes import FINAL_QUERY, IDEMPOTENT, MAIL, PUBLISH, QUERY, Stage
 
 ALL = [
@@ -258,8 +257,7 @@ SITUATIONS = {
 
 
 def change_vault(stage, **values):
-    statement = sa.update(schema.vault).values(values)
-    stage.site.wiring.store.write(lambda connection: connection.execute(statement).rowcount)
+    people.change_vault(stage.site.wiring.store, stage.site.wiring.vault, **values)
 
 
 def restore(stage):
