@@ -12,6 +12,7 @@ from werkzeug.datastructures import ImmutableDict
 
 from app import errors, extensions, health, instance, pages
 from app.api import coordinators, documentation, evidence, grants, observers, operators, session, workers
+from app.api.lane import Lane
 from app.auth import admission, identity
 from app.body import DEFINITION_BODY_BYTES
 from app.config import Settings, SettingsError, load_settings
@@ -75,7 +76,8 @@ def make(settings: Settings | None, wiring: Wiring | None) -> Flask:
     for blueprint in BLUEPRINTS:
         app.register_blueprint(blueprint)
     pages.install(app)
-    app.wsgi_app = Edge(app.wsgi_app, settings, SystemClock() if wiring is None else wiring.clock)  # type: ignore[method-assign]
+    clock = SystemClock() if wiring is None else wiring.clock
+    app.wsgi_app = Edge(Lane(app, app.wsgi_app), settings, clock)  # type: ignore[method-assign]
     return app
 
 

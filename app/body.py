@@ -7,7 +7,7 @@ What it refuses, and in this order: a body that is encoded (415), one that is no
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl
 
 from flask import g, request
@@ -15,6 +15,9 @@ from flask import g, request
 from continuity import limits
 from continuity.errors import LengthRequiredError, MalformedError, TooLargeError, UnsupportedMediaError
 from continuity.jsontext import loads_strict
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIEnvironment
 
 DEFINITION_BODY_BYTES: Final = limits.DEFINITION_BYTES + limits.ENVELOPE_BYTES
 """Largest body of a request that brings definitions."""
@@ -42,7 +45,12 @@ def read_json(*, limit_bytes: int) -> dict[str, Any]:
         TooLargeError: It says it is longer than `limit_bytes`. Nothing of it was parsed.
         MalformedError: It is not what it says, or breaks a rule of the loader.
     """
-    return loads_strict(read_json_text(limit_bytes=limit_bytes))
+    return json_of(request.environ, limit_bytes=limit_bytes)
+
+
+def json_of(environ: WSGIEnvironment, *, limit_bytes: int) -> dict[str, Any]:
+    """Return the JSON object that a request brings, whether it is Flask's current one or not. Raises as `read_json`."""
+    return loads_strict(_json_text(environ, limit_bytes=limit_bytes))
 
 
 def read_json_text(*, limit_bytes: int) -> bytes:
@@ -51,12 +59,15 @@ def read_json_text(*, limit_bytes: int) -> bytes:
     Raises:
         ContinuityError: As `read_json`, the rules of the loader aside.
     """
-    environ = request.environ
+    return _json_text(request.environ, limit_bytes=limit_bytes)
+
+
+def _json_text(environ: WSGIEnvironment, *, limit_bytes: int) -> bytes:
     if environ.get("HTTP_CONTENT_ENCODING"):
         raise UnsupportedMediaError("The body must not be encoded: send no Content-Encoding.")
     if environ.get("CONTENT_TYPE", "").lower() not in _JSON_TYPES:
         raise UnsupportedMediaError("The body must be application/json.")
-    return _read_body(limit_bytes=limit_bytes)
+    return _read_body(environ, limit_bytes=limit_bytes)
 
 
 def read_form(*, limit_bytes: int = FORM_BODY_BYTES) -> dict[str, str]:
@@ -78,7 +89,7 @@ def read_form(*, limit_bytes: int = FORM_BODY_BYTES) -> dict[str, str]:
 def _parse_form(limit_bytes: int) -> dict[str, str]:
     if request.mimetype != FORM_TYPE or request.environ.get("HTTP_CONTENT_ENCODING"):
         raise UnsupportedMediaError(f"The body must be {FORM_TYPE}.")
-    body = _read_body(limit_bytes=limit_bytes)
+    body = _read_body(request.environ, limit_bytes=limit_bytes)
     try:
         pairs = parse_qsl(
             body.decode("ascii"), keep_blank_values=True, encoding="utf-8", errors="strict", max_num_fields=_FIELDS
@@ -91,8 +102,7 @@ def _parse_form(limit_bytes: int) -> dict[str, str]:
     return fields
 
 
-def _read_body(*, limit_bytes: int) -> bytes:
-    environ = request.environ
+def _read_body(environ: WSGIEnvironment, *, limit_bytes: int) -> bytes:
     length = environ.get("CONTENT_LENGTH", "")
     if not length or environ.get("HTTP_TRANSFER_ENCODING"):
         raise LengthRequiredError("The request needs a Content-Length.")

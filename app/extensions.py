@@ -43,5 +43,10 @@ def install(app: Flask, settings: Settings, given: Wiring | None) -> None:
 
 def wiring() -> Wiring:
     """Return what the current application is wired to."""
-    built: Wiring = current_app.extensions[_KEY].get()
+    return wiring_of(current_app)
+
+
+def wiring_of(app: Flask) -> Wiring:
+    """Return what `app` is wired to."""
+    built: Wiring = app.extensions[_KEY].get()
     return built
