@@ -9,36 +9,36 @@ import argparse
 import contextlib
 import random
 import tempfile
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from app.config import load_settings
 from app.pages.asking import date_of
 from app.wiring import open_observations
 from tests.bench import filling, observations
-from tests.bench.decisions import WARM_UP, Timings
-from tests.bench.pages import FRAGMENT, MOST_RATIO, Reader, Seat
-from tests.servers import start
+from tests.bench.decisions import WARM_UP
+from tests.bench.pages import FRAGMENT, Seat, Taken
 
 RANGE = f"from={date_of(observations.FIRST_DAY)}&to={date_of(observations.FIRST_DAY + observations.DAYS - 1)}"
 
 
 def made(folder: Path, events: int) -> filling.Filled:
     """Make an instance with so many events."""
-    filled = filling.fill(folder / "instance", 1)
+    return filling.kept(folder / "instance", f"{events}-events", lambda place: _made(place, events))
+
+
+def _made(folder: Path, events: int) -> filling.Filled:
+    filled = filling.fill(folder, 1)
     store = open_observations(load_settings({"ATMEM_INSTANCE": str(filled.instance.folder)}))
+    started = time.monotonic()
     try:
         observations.fill(store, events)
     finally:
         store.close()
         store.engine.dispose()
+    print(f"{events} events made in {time.monotonic() - started:.0f} s", flush=True)
     return filled
-
-
-def seated(filled: filling.Filled) -> Seat:
-    """Start a server on the instance and sign in."""
-    server = start(filled.instance)
-    return Seat(filled, server, Reader(server, filled.instance.username))
 
 
 def requests(seat: Seat, events: int, choose: random.Random) -> Iterator[tuple[str, str, str, int]]:
@@ -66,32 +66,16 @@ def main() -> None:
         instances = {size: made(Path(place) / str(size), size) for size in sizes}
         seats = {}
         for size, filled in instances.items():
-            seats[size] = seated(filled)
+            seats[size] = Seat.started(filled)
             end.callback(seats[size].close)
-        timings = Timings()
+        taken = Taken()
         for number in range(-WARM_UP, options.rounds):
             if number == 0:
-                timings = Timings()
+                taken = Taken()
             for size, seat in seats.items():
                 for name, path, extra, status in requests(seat, size, choose):
-                    timings.measure(
-                        f"{name} {size}", lambda r=seat.reader, p=path, e=extra, s=status: r.get(p, e, status=s)
-                    )
-    report(timings, sizes)
-
-
-def report(timings: Timings, sizes: Sequence[int]) -> None:
-    """Print everything; end with status 1 where a page breaks its promise."""
-    smallest, largest = str(min(sizes)), str(max(sizes))
-    print(f"{'milliseconds':32} {'p50':>8} {'p95':>8}")
-    for name in timings.values:
-        print(f"{name:32} {timings.p50(name):8.3f} {timings.p95(name):8.3f}")
-    broken = []
-    for name in [name.removesuffix(f" {smallest}") for name in timings.values if name.endswith(f" {smallest}")]:
-        ratio = timings.p50(f"{name} {largest}") / timings.p50(f"{name} {smallest}")
-        print(f"{name} at {largest} / at {smallest} = {ratio:.2f}")
-        if ratio >= MOST_RATIO:
-            broken.append(f"{name}: {ratio:.2f} times")
+                    taken.measure(seat, f"{name} {size}", path, extra, status)
+    broken = taken.report(sizes)
     if broken:
         raise SystemExit("; ".join(broken))
 

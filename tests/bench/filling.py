@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,6 +28,7 @@ from tests.bench.sealing import Rows, Sealer, write
 from tests.entry import OVERRIDES
 from tests.servers import ROOT, Instance, initialised
 
+FIRST_PERSON = "administrator"
 PASSWORD = "benchmarks want no surprises"
 DEFINITION = {"name": "publish", "tool": "directory_publish", "arguments": {"document": "x" * 200}}
 QUERIED = {**DEFINITION, "capability": "query"}
@@ -61,21 +62,26 @@ def opened(instance: Instance) -> Iterator[wiring.Wiring]:
 
 def fill(folder: Path, count: int, *, mixed: bool = False) -> Filled:
     """Make an instance in `folder` with `count` workflows, all ready unless `mixed`."""
+    name = f"{count}-workflows{'-mixed' if mixed else ''}"
+    return kept(folder, name, lambda place: _filled(place, count, mixed=mixed))
+
+
+def kept(folder: Path, name: str, make: Callable[[Path], Filled]) -> Filled:
+    """Make an instance in `folder`, or copy the one of this name that was made before."""
     cache = os.environ.get("BENCH_CACHE")
-    if cache is None:
-        return _filled(folder, count, mixed=mixed)
+    if not cache:
+        return make(folder)
     # What another version's migrations made would not open.
     newest = max(path.stem[:4] for path in (ROOT / "migrations" / "versions").glob("0*.py"))
-    kept = Path(cache) / f"{newest}-{count}{'-mixed' if mixed else ''}"
-    if not kept.exists():
-        making = kept.with_name(f"{kept.name}.part")
+    place = Path(cache) / f"{newest}-{name}"
+    if not place.exists():
+        making = place.with_name(f"{place.name}.part")
         shutil.rmtree(making, ignore_errors=True)
         making.mkdir(parents=True, mode=0o700)
-        filled = _filled(making / "instance", count, mixed=mixed)
-        (making / "token").write_text(filled.token)
-        making.rename(kept)
-    instance = Instance(kept / "instance", "administrator", PASSWORD).copy_to(folder)
-    return Filled(instance, (kept / "token").read_text(), _ready(instance))
+        (making / "token").write_text(make(making / "instance").token)
+        making.rename(place)
+    instance = Instance(place / "instance", FIRST_PERSON, PASSWORD).copy_to(folder)
+    return Filled(instance, (place / "token").read_text(), _ready(instance))
 
 
 def _filled(folder: Path, count: int, *, mixed: bool) -> Filled:

@@ -14,7 +14,7 @@ from app.pages.worklist import TABS
 from continuity import limits
 from continuity.jsontext import canonical_bytes
 from continuity.services.callers import Role
-from continuity.store import schema
+from continuity.store import listing, schema
 from tests.web.pages import HTMX, get, post
 from tests.web.reading import LIST, counts_in, cursor_in, keys_in, page_of, poll_of, text_of
 from tests.web.scenes import FINAL_QUERY, IDEMPOTENT, LEASE_OVER_S, MAIL, PUBLISH, QUERY, Stage
@@ -121,6 +121,32 @@ def test_search_finds_whole_words_and_whole_ids_and_says_that_parts_are_not_foun
     missed = get(op, f"{LIST}?q=week")
     assert keys_in(missed) == []
     assert "parts of words are not found" in text_of(missed)
+
+
+def test_a_search_that_stopped_early_says_so_and_goes_on_where_it_stopped(stage, op, monkeypatch):
+    monkeypatch.setattr(listing, "LOOKED_AT_MOST", 2)
+    for key in ("left-right", "left-1", "right-1", "left-2", "right-2"):
+        stage.prepare(key=key)
+
+    newest = get(op, f"{LIST}?q=left+right")
+
+    assert keys_in(newest) == []
+    assert "Nothing was found so far" in text_of(newest)
+    assert keys_in(get(op, cursor_in(newest))) == ["left-right"]
+
+
+def test_a_search_that_goes_on_and_finds_nothing_more_leads_back(stage, op, monkeypatch):
+    monkeypatch.setattr(listing, "LOOKED_AT_MOST", 2)
+    for key in ("left-1", "right-1", "left-2", "right-2", "left-right"):
+        stage.prepare(key=key)
+
+    newest = get(op, f"{LIST}?q=left+right")
+    older = get(op, cursor_in(newest))
+
+    assert keys_in(newest) == ["left-right"]
+    assert keys_in(older) == []
+    assert "Nothing older was found" in text_of(older)
+    assert 'id="to-newest"' in older.text
 
 
 @pytest.mark.parametrize("q", ["...", "a b c d e f g h i", "x" * 201])
