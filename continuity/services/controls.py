@@ -1,7 +1,8 @@
 """What people, and operators' credentials, do with a workflow: enable, pause, stop, confirm.
 
 Each leaves its trace twice in the same transaction: in the workflow's history and in the audit log. Free
-text (a reason) is sealed in both.
+text (a reason) is sealed in both. The view that it answers with is read afterwards, and may show what others
+have done since.
 """
 
 from __future__ import annotations
@@ -138,23 +139,21 @@ class Controls:
     ) -> dict[str, Any]:  # fmt: skip
         """Run one control and return the view; `act` returns what the audit log keeps, None for no change."""
 
-        def work(connection: Connection) -> dict[str, Any]:
+        def work(connection: Connection) -> None:
             opened = self.ledger.lock(connection, caller, workflow_id)
             database_us = connection.execute(statements.VAULT).one().now_us
             reading = self.ledger.read_clock(database_us)
             detail = act(connection, opened, reading)
-            now = self.ledger.peek(connection, caller, workflow_id)
-            operations = self.ledger.operations(connection, now)
-            view = documents.view(connection, now, operations, now_us=reading.now_us)
             if detail is not None:
                 entry = AuditEntry(
                     action=action, actor=caller.actor, object_id=workflow_id, result="done",
                     request_id=caller.request_id, detail=detail or None,
                 )  # fmt: skip
                 self.audit.append(connection, entry, now_us=_stamp_us(opened, reading))
-            return view
 
-        return self.store.write(work)
+        self.store.write(work)
+        # After the commit: a long history must not keep other writers waiting.
+        return self.store.read(lambda connection: documents.current(connection, self.ledger, caller, workflow_id))
 
 
 def _stamp_us(opened: Opened, reading: Reading) -> int:

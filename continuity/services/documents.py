@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from continuity.decisions.model import Attempt, LateReceipt, Operation
-    from continuity.services.ledger import Opened
+    from continuity.services.callers import Caller
+    from continuity.services.ledger import Ledger, Opened
     from continuity.store.workflows import AnyRow
 
 FORMAT: Final = "atmem-workflow-v1"
@@ -69,6 +70,27 @@ def view(connection: Connection, opened: Opened, operations: Sequence[Operation]
             for definition, operation in zip(written, operations, strict=True)
         ],
     }
+
+
+def current(connection: Connection, ledger: Ledger, caller: Caller, workflow_id: str) -> dict[str, Any]:
+    """Return the view of a workflow as it is now.
+
+    Args:
+        connection: A reading transaction: what it shows may take long to open, and no writer should wait for it.
+        ledger: Opens the workflow.
+        caller: Who asks.
+        workflow_id: Which workflow.
+
+    Raises:
+        NotFoundError: No such workflow for this caller.
+        ConflictError: ``workflow_deleted``.
+        SealedError: The vault is locked.
+        VaultError: Something does not open or contradicts the sealed head.
+    """
+    opened = ledger.peek(connection, caller, workflow_id)
+    operations = ledger.operations(connection, opened)
+    now_us = ledger.read_clock(connection.execute(statements.VAULT).one().now_us).now_us
+    return view(connection, opened, operations, now_us=now_us)
 
 
 def definitions(connection: Connection, opened: Opened) -> list[dict[str, Any]]:

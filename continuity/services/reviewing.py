@@ -1,9 +1,8 @@
 """What a person must know to decide about a workflow: its view, and where each operation stands now.
 
 The standing of an operation is what a begin would be told at this moment if recovery were enabled, and from
-when on a person may attest. Reading it is a view of exact evidence: it is written to the audit log in the
-same transaction, before anything is returned. `Reviewing.revision` is the cheap question of a poll; it opens
-nothing sealed.
+when on a person may attest. Reading it is a view of exact evidence: it is written to the audit log before
+anything is returned. `Reviewing.pulse` is the cheap question of a poll; it opens nothing sealed.
 """
 
 from __future__ import annotations
@@ -80,9 +79,8 @@ class Reviewing:
             SealedError: The vault is locked.
         """
 
-        def work(connection: Connection) -> dict[str, Any]:
-            # Locked: in a writing transaction of PostgreSQL each statement sees what others have done meanwhile.
-            row = connection.execute(statements.LOCKED_HEAD, {"workflow_id": workflow_id}).one_or_none()
+        def work(connection: Connection) -> tuple[dict[str, Any], int]:
+            row = connection.execute(statements.HEAD_BY_ID, {"workflow_id": workflow_id}).one_or_none()
             opened = self.ledger.open(row, caller)
             reading = self.ledger.read_clock(connection.execute(statements.VAULT).one().now_us)
             operations = self.ledger.operations(connection, opened)
@@ -90,20 +88,18 @@ class Reviewing:
             for shown, operation in zip(view["operations"], operations, strict=True):
                 shown["standing"] = _standing(opened, operation, reading)
             names = [operation.name for operation in operations]
-            entry = AuditEntry(
-                action="workflow.viewed", actor=caller.actor, object_id=workflow_id, result="done",
-                request_id=caller.request_id,
-            )  # fmt: skip
-            self.audit.append(connection, entry, now_us=reading.now_us)
-            return {
+            review = {
                 **view,
                 "history": documents.history(connection, opened, names),
                 "now": seconds(reading.now_us),
                 "is_capture_full": opened.vault.is_capture_full,
                 "pulse": _pulse(row, reading.now_us).mark,
             }
+            return review, reading.now_us
 
-        return self.store.write(work)
+        review, now_us = self.store.read(work)
+        note_view(self.store, self.audit, caller, workflow_id, now_us=now_us)
+        return review
 
     def pulse(self, caller: Caller, workflow_id: str) -> Pulse:
         """Return what a poll compares; nothing sealed is opened and nothing is written.
@@ -122,6 +118,21 @@ class Reviewing:
             return _pulse(row, self.ledger.read_clock(row.now_us).now_us)
 
         return self.store.autocommit(work)
+
+
+def note_view(store: Store, audit: AuditLog, caller: Caller, workflow_id: str, *, now_us: int) -> None:
+    """Write to the audit log that a person has looked.
+
+    After the reading, for which no writer waits, and before anything is returned.
+
+    Raises:
+        UnavailableError: Storage cannot answer; then nobody must see what was read.
+    """
+    entry = AuditEntry(
+        action="workflow.viewed", actor=caller.actor, object_id=workflow_id, result="done",
+        request_id=caller.request_id,
+    )  # fmt: skip
+    store.write(lambda connection: audit.append(connection, entry, now_us=now_us))
 
 
 def _pulse(row: Any, now_us: int) -> Pulse:

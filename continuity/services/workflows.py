@@ -33,6 +33,7 @@ from continuity.services.ledger import (
     seal_json,
     state_place,
 )
+from continuity.services.reviewing import note_view
 from continuity.store import workflows as statements
 
 if TYPE_CHECKING:
@@ -75,8 +76,8 @@ class Workflows:
         """Create a workflow, or find the one of the same key and definition.
 
         Returns:
-            Its view; with ``begin`` in the request also ``begin``, decided in the same transaction.
-            Durable when this returns.
+            Its view, read afterwards; with ``begin`` in the request also ``begin``, decided in the same
+            transaction. Durable when this returns.
 
         Raises:
             MalformedError: A coordinator's workflow of more than one operation. Nothing has happened.
@@ -89,19 +90,22 @@ class Workflows:
         if caller.kind is CallerKind.COORDINATOR:
             coordinators.require_one_operation(len(request.operations))
 
-        def work(connection: Connection) -> dict[str, Any]:
-            return self.create_in(connection, caller, request)
+        def work(connection: Connection) -> tuple[str, dict[str, Any] | None]:
+            return self._create(connection, caller, request)
 
         try:
-            return self.store.write(work)
+            workflow_id, begun = self.store.write(work)
         except ConstraintError:
             # Somebody created the same key between our look and our insert: look again.
-            return self.store.write(work)
+            workflow_id, begun = self.store.write(work)
+        # After the commit: what a known key has behind it must not keep other writers waiting.
+        view = self.store.read(lambda connection: documents.current(connection, self.ledger, caller, workflow_id))
+        return view if begun is None else {**view, "begin": begun}
 
     def view(self, caller: Caller, workflow_id: str) -> dict[str, Any]:
         """Return the view of a workflow and its history.
 
-        A person's look is written to the audit log in the same transaction, before anything is returned.
+        A person's look is written to the audit log before anything is returned.
 
         Raises:
             NotFoundError: No such workflow for this caller.
@@ -109,34 +113,28 @@ class Workflows:
             SealedError: The vault is locked.
         """
 
-        def read(connection: Connection) -> dict[str, Any]:
-            return self._view(connection, self.ledger.peek(connection, caller, workflow_id))
+        def read(connection: Connection) -> tuple[dict[str, Any], int]:
+            opened = self.ledger.peek(connection, caller, workflow_id)
+            operations = self.ledger.operations(connection, opened)
+            now_us = self._now_us(connection)
+            view = documents.view(connection, opened, operations, now_us=now_us)
+            names = [operation.name for operation in operations]
+            return {**view, "history": documents.history(connection, opened, names)}, now_us
 
-        def look(connection: Connection) -> dict[str, Any]:
-            # Locked: in a writing transaction of PostgreSQL each statement sees what others have done meanwhile.
-            view = self._view(connection, self.ledger.lock(connection, caller, workflow_id))
-            entry = AuditEntry(
-                action="workflow.viewed", actor=caller.actor, object_id=workflow_id, result="done",
-                request_id=caller.request_id,
-            )  # fmt: skip
-            self.audit.append(connection, entry, now_us=self._now_us(connection))
-            return view
-
-        return self.store.write(look) if caller.kind is CallerKind.PERSON else self.store.read(read)
-
-    def _view(self, connection: Connection, opened: Opened) -> dict[str, Any]:
-        operations = self.ledger.operations(connection, opened)
-        view = documents.view(connection, opened, operations, now_us=self._now_us(connection))
-        names = [operation.name for operation in operations]
-        return {**view, "history": documents.history(connection, opened, names)}
+        view, now_us = self.store.read(read)
+        if caller.kind is CallerKind.PERSON:
+            note_view(self.store, self.audit, caller, workflow_id, now_us=now_us)
+        return view
 
     def _now_us(self, connection: Connection) -> int:
         return self.ledger.read_clock(connection.execute(statements.VAULT).one().now_us).now_us
 
     # ---- creating
 
-    def create_in(self, connection: Connection, caller: Caller, request: CreateWorkflow) -> dict[str, Any]:
-        """Create or find a workflow inside a writing transaction; everything else as `create`."""
+    def _create(
+        self, connection: Connection, caller: Caller, request: CreateWorkflow
+    ) -> tuple[str, dict[str, Any] | None]:
+        """Create or find a workflow inside a writing transaction; returns its id and what its begin was answered."""
         row = connection.execute(statements.LOCKED_VAULT).one()
         facts = self.ledger.facts(row)
         owner_pk = caller.owner_pk or self._namespace(connection, caller.home_workspace)
@@ -157,10 +155,12 @@ class Workflows:
             has_opted_in = row.format < WORKFLOW_FORMAT and statements.raise_format(connection, WORKFLOW_FORMAT)
             draft = _draft(caller, request, facts, owner_pk=owner_pk, now_us=now_us)
             opened = self._insert(connection, draft, facts, key_ix=key_ix, definition_ix=definition_ix)
-        answer = self._answer(connection, caller, opened, request)
+        begun = None
+        if request.begin is not None:
+            begun = self.attempts.begin_opened(connection, caller, opened, request.begin)
         if has_opted_in:
             self._note_opt_in(connection, caller)
-        return answer
+        return opened.workflow_id, begun
 
     def _known(
         self, connection: Connection, row: AnyRow, caller: Caller, request: CreateWorkflow, definition_ix: bytes
@@ -176,17 +176,6 @@ class Workflows:
                 code="definition_conflict",
             )
         return opened
-
-    def _answer(
-        self, connection: Connection, caller: Caller, opened: Opened, request: CreateWorkflow
-    ) -> dict[str, Any]:
-        begun = None
-        if request.begin is not None:
-            begun = self.attempts.begin_opened(connection, caller, opened, request.begin)
-        now = self.ledger.peek(connection, caller, opened.workflow_id)
-        operations = self.ledger.operations(connection, now)
-        view = documents.view(connection, now, operations, now_us=self._now_us(connection))
-        return view if begun is None else {**view, "begin": begun}
 
     def _namespace(self, connection: Connection, workspace_pk: int) -> int:
         """Return the key namespace that the operators of a workspace share."""

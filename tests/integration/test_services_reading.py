@@ -9,6 +9,7 @@ import sqlalchemy as sa
 
 from continuity.errors import DecryptionError, IntegrityError
 from continuity.store import schema
+from continuity.wire import ConfirmRequest
 from tests.integration.governed import ONE, TWO, Governed, govern
 
 
@@ -107,3 +108,42 @@ def test_a_key_that_was_taken_away_is_damage_not_deletion(at):
 
     with pytest.raises(DecryptionError):
         at.begin(workflow_id)
+
+
+CONFIRMED = ConfirmRequest.from_json({
+    "name": "publish", "happened": True, "revision": 2, "late_receipts": 0, "reason": "seen",
+    "receipt": {"effect_id": "e-9", "result": None},
+})  # fmt: skip
+LOOKS = {
+    "configure": lambda at, workflow_id: at.configure(workflow_id, enabled=False),
+    "abandon": lambda at, workflow_id: at.abandon(workflow_id),
+    "confirm": lambda at, workflow_id: at.controls.confirm(at.person, workflow_id, CONFIRMED),
+    "create again": lambda at, _workflow_id: at.create("one"),
+    "view": lambda at, workflow_id: at.view(workflow_id, by=at.person),
+    "review": lambda at, workflow_id: at.reviewing.review(at.person, workflow_id),
+}
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_nobody_who_writes_waits_for_a_view(sqlite_store, tmp_path, look):
+    # A view opens all receipts and late ones: on SQLite nobody else could begin meanwhile.
+    at = govern(sqlite_store, tmp_path)
+    workflow_id, other = (at.create(key)["workflow_id"] for key in ("one", "two"))
+    at.begin(workflow_id)
+    at.clock.advance(300)
+    threads, heard = [], []
+
+    def begin_other():
+        thread = threading.Thread(target=lambda: heard.append(at.begin(other)["action"]))
+        thread.start()
+        thread.join(2)
+        heard.append("the view was read")
+        threads.append(thread)
+
+    between = Between(sqlite_store.engine, "continuity_receipts", begin_other)
+    shown = LOOKS[look](at, workflow_id)
+    threads[0].join()
+
+    assert between.done
+    assert heard == ["execute", "the view was read"]
+    assert shown["workflow_id"] == workflow_id
