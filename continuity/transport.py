@@ -19,24 +19,23 @@ Rules:
 from __future__ import annotations
 
 import http.client
-import io
 import os
 import re
-import socket
 import ssl
 import threading
 import time
 from collections.abc import Mapping, MutableMapping
 from http.cookiejar import DefaultCookiePolicy
 from types import TracebackType
-from typing import Any, Final, NoReturn, Self
+from typing import Any, Final, NoReturn, Protocol, Self
 
 import requests
 import urllib3
-from requests.adapters import BaseAdapter, HTTPAdapter
-from urllib3.util.ssl_ import create_urllib3_context
+from requests.adapters import BaseAdapter
+from requests.utils import DEFAULT_CA_BUNDLE_PATH
 
 from continuity.addresses import checked_url
+from continuity.connections import USER_AGENT, Connections
 from continuity.errors import MalformedError, NotReachedError, TransportError, TransportTimeoutError
 from continuity.jsontext import canonical_bytes
 from continuity.replies import read_reply
@@ -97,7 +96,7 @@ class Connection:
         self._ca_file = None if ca_file is None else os.fspath(ca_file)
         self._adapter = adapter
         self._lock = threading.Lock()
-        self._session: requests.Session | None = None
+        self._carrier: _Carrier | None = None
         self._process = 0
 
     def __repr__(self) -> str:
@@ -118,9 +117,9 @@ class Connection:
     def close(self) -> None:
         """Close the idle connections. The transport stays usable and connects again when called."""
         with self._lock:
-            session, self._session = self._session, None
-        if session is not None and self._process == os.getpid():
-            session.close()
+            carrier, self._carrier = self._carrier, None
+        if carrier is not None and self._process == os.getpid():
+            carrier.close()
 
     def call(
         self,
@@ -185,24 +184,21 @@ class Connection:
         headers = {**self._proof(), "Accept": "application/json", "Accept-Encoding": "identity"}
         if data is not None:
             headers["Content-Type"] = "application/json"
-        response = self._connection().request(
-            method, self.url + path, data=data, headers=headers, timeout=timeout, allow_redirects=False, stream=True
-        )
-        # The request holds the proof of who asks; whoever keeps the response must not keep that.
-        _forget_proof(response.request.headers)
+        response = self._carrying().send(method, path, data, headers=headers, timeout=timeout)
         try:
-            return response.status_code, response.headers, _read_bounded(response, most_bytes)
+            return response.status, response.headers, _read_bounded(response, most_bytes)
         finally:
             # Nothing is left to read on the good path, so that this keeps the connection for the next call.
             response.close()
+            response.release_conn()
 
-    def _connection(self) -> requests.Session:
-        """Return the session of this process: a forked child must not read its parent's replies."""
+    def _carrying(self) -> _Carrier:
+        """Return what carries requests in this process: a forked child must not read its parent's replies."""
         with self._lock:
-            if self._session is None or self._process != os.getpid():
-                self._session = _new_session(self._ca_file, self._adapter)
+            if self._carrier is None or self._process != os.getpid():
+                self._carrier = _carrier_to(self.url, self._ca_file, self._adapter)
                 self._process = os.getpid()
-            return self._session
+            return self._carrier
 
 
 class Transport(Connection):
@@ -296,12 +292,12 @@ def _forget_proof(headers: MutableMapping[str, str]) -> None:
         headers.pop(name, None)
 
 
-def _read_bounded(response: requests.Response, most_bytes: int) -> bytes:
+def _read_bounded(response: urllib3.BaseHTTPResponse, most_bytes: int) -> bytes:
     if response.headers.get("Content-Encoding", "identity").lower() != "identity":
         raise ValueError("The reply is compressed, which nobody asked for.")
     chunks: list[bytes] = []
     size_bytes = 0
-    while chunk := response.raw.read(_READ_BYTES, decode_content=False):
+    while chunk := response.read(_READ_BYTES, decode_content=False):
         size_bytes += len(chunk)
         if size_bytes > most_bytes:
             raise ValueError("The reply is larger than any the contract knows.")
@@ -312,71 +308,47 @@ def _read_bounded(response: requests.Response, most_bytes: int) -> bytes:
 # --- Connections -----------------------------------------------------------------------------------
 
 
-def _new_session(ca_file: str | None, adapter: Adapter | None) -> requests.Session:
-    session = requests.Session()
-    session.trust_env = False
-    session.verify = True if ca_file is None else ca_file
-    session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
-    session.headers["User-Agent"] = "atmem-continuity"
-    adapter = adapter or _Adapter(max_retries=0, pool_maxsize=POOL_CONNECTIONS)
-    session.mount("https://", adapter)
-    session.mount("http://", adapter)
-    return session
+class _Carrier(Protocol):
+    """Carries requests to one server, and decides nothing."""
 
-
-class _DeadlineReader(io.RawIOBase):
-    """Reads a socket until one moment in time; a socket's own timeout starts anew with every byte."""
-
-    def __init__(self, raw: io.RawIOBase, sock: socket.socket, deadline_s: float) -> None:
-        self._raw = raw
-        self._sock = sock
-        self._deadline_s = deadline_s
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int | None:
-        remaining_s = self._deadline_s - time.monotonic()
-        if remaining_s <= 0:
-            raise TimeoutError("The reply took too long.")
-        self._sock.settimeout(remaining_s)
-        return self._raw.readinto(buffer)
+    def send(
+        self, method: str, path: str, data: bytes | None, *, headers: dict[str, str], timeout: tuple[float, float]
+    ) -> urllib3.BaseHTTPResponse:
+        """Send one request, once; as `Connections.send`."""
 
     def close(self) -> None:
-        if not self.closed:
-            self._raw.close()
-        super().close()
+        """Close the idle connections."""
 
 
-class _DeadlineResponse(http.client.HTTPResponse):
-    """A reply whose read timeout is the time for all of it, headers included."""
-
-    def __init__(self, sock: socket.socket, *args: Any, **options: Any) -> None:
-        super().__init__(sock, *args, **options)
-        timeout_s = sock.gettimeout()
-        if timeout_s is not None:
-            raw = self.fp.detach()
-            self.fp = io.BufferedReader(_DeadlineReader(raw, sock, time.monotonic() + timeout_s))
+def _carrier_to(url: str, ca_file: str | None, adapter: Adapter | None) -> _Carrier:
+    if adapter is not None:
+        return _Adapted(url, adapter)
+    return Connections(url, most=POOL_CONNECTIONS, trusted=ca_file or DEFAULT_CA_BUNDLE_PATH)
 
 
-class _HTTPConnection(urllib3.connection.HTTPConnection):
-    response_class = _DeadlineResponse
+class _Adapted:
+    """An adapter of `requests` in the place of sockets, under a session that adds nothing."""
 
+    def __init__(self, url: str, adapter: Adapter) -> None:
+        self._url = url
+        self._session = requests.Session()
+        self._session.trust_env = False
+        self._session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
+        self._session.headers["User-Agent"] = USER_AGENT
+        self._session.mount("https://", adapter)
+        self._session.mount("http://", adapter)
 
-class _HTTPSConnection(urllib3.connection.HTTPSConnection):
-    response_class = _DeadlineResponse
+    def send(
+        self, method: str, path: str, data: bytes | None, *, headers: dict[str, str], timeout: tuple[float, float]
+    ) -> urllib3.BaseHTTPResponse:
+        response = self._session.request(
+            method, self._url + path, data=data, headers=headers, timeout=timeout, allow_redirects=False, stream=True
+        )
+        # The request holds the proof of who asks; whoever keeps the response must not keep that.
+        _forget_proof(response.request.headers)
+        raw: urllib3.BaseHTTPResponse = response.raw
+        raw.status, raw.headers = response.status_code, urllib3.HTTPHeaderDict(response.headers)
+        return raw
 
-
-class _HTTPPool(urllib3.HTTPConnectionPool):
-    ConnectionCls = _HTTPConnection
-
-
-class _HTTPSPool(urllib3.HTTPSConnectionPool):
-    ConnectionCls = _HTTPSConnection
-
-
-class _Adapter(HTTPAdapter):
-    def init_poolmanager(self, connections: int, maxsize: int, block: bool = False, **options: Any) -> None:  # noqa: FBT001, FBT002
-        context = create_urllib3_context(ssl_minimum_version=ssl.TLSVersion.TLSv1_2)
-        super().init_poolmanager(connections, maxsize, block, ssl_context=context, **options)
-        self.poolmanager.pool_classes_by_scheme = {"http": _HTTPPool, "https": _HTTPSPool}
+    def close(self) -> None:
+        self._session.close()

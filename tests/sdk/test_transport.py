@@ -546,3 +546,25 @@ def test_the_clock_of_a_grant_never_goes_back():
     readings = [elapsed_s() for _ in range(1_000)]
 
     assert readings == sorted(readings)
+
+
+def test_head_and_body_of_a_request_arrive_together():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        arrived = []
+
+        def serve():
+            connection, _ = listener.accept()
+            with connection:
+                arrived.append(connection.recv(65_536))
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+
+        server = threading.Thread(target=serve)
+        server.start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        with Transport(url, TOKEN, reply_timeout_s=5.0) as transport:
+            assert transport.call("POST", "/v1/continuity/wf_1/begin", {"a": 1}) == {}
+        server.join()
+
+    head, _, body = arrived[0].partition(b"\r\n\r\n")
+    assert body == b'{"a":1}'
+    assert b"content-length: 7" in head.lower()
