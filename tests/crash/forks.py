@@ -13,13 +13,14 @@ import select
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from tests.crash import entry, host, racer
 from tests.servers import ROOT
 
-JOBS = {"serve": entry.serve, "work": host.work, "race": racer.race}
+Jobs = Mapping[str, Callable[..., None]]
 PATIENCE_S = 60
 _PR_SET_PTRACER = 0x59616D61
 _PR_SET_PTRACER_ANY = ctypes.c_ulong(-1)
@@ -28,9 +29,9 @@ _PR_SET_PTRACER_ANY = ctypes.c_ulong(-1)
 class Forks:
     """The tests' side: starts, awaits and ends children, all of them by their id."""
 
-    def __init__(self) -> None:
+    def __init__(self, module: str = "tests.crash.forks") -> None:
         self._parent = subprocess.Popen(
-            [sys.executable, "-W", "error", "-m", "tests.crash.forks"],
+            [sys.executable, "-W", "error", "-m", module],
             cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         )  # fmt: skip
 
@@ -62,7 +63,7 @@ class Forks:
         return json.loads(self._parent.stdout.readline())
 
 
-def _run(request: dict[str, Any]) -> None:
+def _run(request: dict[str, Any], jobs: Jobs) -> None:
     """Be the child: its own group, its own output, then the job."""
     os.setpgid(0, 0)
     null = os.open(os.devnull, os.O_RDONLY)
@@ -73,17 +74,17 @@ def _run(request: dict[str, Any]) -> None:
         # strace is no parent of ours: where only those may look, let it.
         ctypes.CDLL(None).prctl(_PR_SET_PTRACER, _PR_SET_PTRACER_ANY, 0, 0, 0)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    JOBS[request["job"]](**request["arguments"])
+    jobs[request["job"]](**request["arguments"])
 
 
-def _fork(request: dict[str, Any]) -> int:
+def _fork(request: dict[str, Any], jobs: Jobs) -> int:
     child = os.fork()
     if child:
         os.setpgid(child, child)
         return child
     status = 1
     try:
-        _run(request)
+        _run(request, jobs)
         status = 0
     except SystemExit as end:
         status = end.code if isinstance(end.code, int) else int(end.code is not None)
@@ -96,7 +97,7 @@ def _fork(request: dict[str, Any]) -> int:
         os._exit(status)
 
 
-def main() -> None:
+def main(jobs: Jobs) -> None:
     def end(*_: object) -> None:
         raise SystemExit(1)
 
@@ -106,7 +107,7 @@ def main() -> None:
         for line in sys.stdin:
             request = json.loads(line)
             if "job" in request:
-                answer = _fork(request)
+                answer = _fork(request, jobs)
                 children.add(answer)
             else:
                 _, status = os.waitpid(request["wait"], 0)
@@ -121,4 +122,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main({"serve": entry.serve, "work": host.work, "race": racer.race})
