@@ -45,11 +45,13 @@ if TYPE_CHECKING:
         agoverned_langgraph_tools,
         governed_langgraph_tools,
     )
+    from continuity.integrations.middleware import GovernedToolsMiddleware
 
 __all__ = [
     "AsyncGovernedToolRunner",
     "CallResult",
     "GovernedToolRunner",
+    "GovernedToolsMiddleware",
     "RegisteredTool",
     "UntestedVersionWarning",
     "agoverned_langgraph_tools",
@@ -58,6 +60,7 @@ __all__ = [
 ]
 
 _LATER: Final = {
+    "GovernedToolsMiddleware": ("middleware", "threads"),
     "UntestedVersionWarning": ("langgraph", "langgraph"),
     "agoverned_langgraph_tools": ("langgraph", "langgraph"),
     "governed_langgraph_tools": ("langgraph", "langgraph"),

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from continuity.callbacks import NotDispatched
@@ -110,6 +110,10 @@ class PlannedCall:
         """The callbacks by the name that the definition has for the tool; a retired one executes nothing."""
         execute = _retired if self.tool.retired else self.tool.execute
         return {self.tool.tool: Bound(execute, self.tool.query)}
+
+    def with_fault(self, fault: str) -> PlannedCall:
+        """Return the same call with arguments that are at fault, if `fault` says so."""
+        return replace(self, fault=fault)
 
     def faulty(self) -> CallResult:
         """Return what the model is told of arguments that are at fault."""

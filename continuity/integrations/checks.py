@@ -73,6 +73,11 @@ class Step:
     continuity_namespace: str
 
     @property
+    def key(self) -> tuple[str, str, str]:
+        """What tells the step from any other."""
+        return self.thread_id, self.namespace, self.checkpoint_id
+
+    @property
     def config(self) -> dict[str, Any]:
         """What a saver is asked with."""
         return {
@@ -192,6 +197,8 @@ def check_stored(message: Any, stored: Any, *, messages_key: str) -> Refusal | N
     """
     if stored is None:
         return Refusal("step_not_stored", "The checkpointer does not have the step that the node began from.")
+    if message is None:
+        return Refusal("message_not_stored", "The stored step holds no assistant message with an id.")
     messages = stored.checkpoint.get("channel_values", {}).get(messages_key)
     if not isinstance(messages, Sequence):
         return Refusal("message_not_stored", f"The stored step has no {messages_key!r}.")
@@ -201,6 +208,26 @@ def check_stored(message: Any, stored: Any, *, messages_key: str) -> Refusal | N
     if _calls_of(same[-1]) != _calls_of(message):
         return Refusal("call_changed", "The message is stored with other tool calls.")
     return None
+
+
+def assistant_message(stored: Any, *, messages_key: str) -> Any:
+    """Return the last assistant message of a saver's tuple, None if it holds none."""
+    messages = None if stored is None else stored.checkpoint.get("channel_values", {}).get(messages_key)
+    if not isinstance(messages, Sequence):
+        return None
+    return next((message for message in reversed(messages) if check_message(message) is None), None)
+
+
+def answered_calls(stored: Any) -> set[str]:
+    """Return the ids of the calls whose tool messages are stored as writes of the step that follows."""
+    written = [value for _, _, value in (stored.pending_writes or ())] if stored is not None else []
+    messages = [message for value in written for message in (value if isinstance(value, list) else [value])]
+    return {message.tool_call_id for message in messages if getattr(message, "type", None) == "tool"}
+
+
+def same_call(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Say whether two tool calls are the same in id, name and arguments."""
+    return all(one.get(part) == other.get(part) for part in ("id", "name", "args"))
 
 
 def _calls_of(message: Any) -> list[tuple[Any, Any, Any]]:

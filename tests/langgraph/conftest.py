@@ -16,8 +16,10 @@ from tests.servers import Instance, RunningServer, start, stop
 def hall(instance_template: Instance, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hall]:
     """One server for all: each test is a coordinator of its own."""
     server: RunningServer = start(instance_template.copy_to(tmp_path_factory.mktemp("hall") / "instance"))
-    yield Hall(server)
-    stop(server)
+    try:
+        yield Hall(server)
+    finally:
+        stop(server)
 
 
 @pytest.fixture
