@@ -92,6 +92,13 @@ def read_grant(begun: Begun, *, run_id: str) -> Grant:
     )  # fmt: skip
 
 
+def refused_because(reply: Mapping[str, Any]) -> str:
+    """Return the reason of a saved refusal that a blocked reply holds, empty if it holds none."""
+    receipt = reply.get("receipt")
+    reason = receipt.get("reason") if isinstance(receipt, dict) else None
+    return reason if isinstance(reason, str) else ""
+
+
 def saved_result(reply: Mapping[str, Any]) -> Any:
     """Return the result of the receipt in a completed begin reply.
 

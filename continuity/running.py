@@ -32,7 +32,7 @@ from continuity.callbacks import AsyncCallbacks, Report, report_not_dispatched, 
 from continuity.decisions.states import Mode, Outcome, Status
 from continuity.delivery import RESEND_FOR_S, Patience, deliver
 from continuity.errors import ContinuityError, MalformedError, TransportError
-from continuity.grants import Begun, Grant, absence_early_by_s, read_grant, saved_result
+from continuity.grants import Begun, Grant, absence_early_by_s, read_grant, refused_because, saved_result
 from continuity.stops import OutcomeNotRecorded, RecoveryBlocked
 from continuity.wire import IDENTIFIER
 from continuity.worlds import NotCalledError, World
@@ -232,7 +232,7 @@ class OperationRun:
             raise TransportError("The begin reply says blocked and not why.")
         lease_until = reply.get("lease_until")
         if isinstance(lease_until, bool) or not isinstance(lease_until, int | float):
-            return self._stopped(reason)
+            return self._stopped(reason, because=refused_because(reply))
         # The two clocks may differ; a lease never lasts longer than this from now.
         wait_s = min(max(lease_until - self._seams.wall(), 0.0), float(limits.LEASE_S))
         return self._stopped(reason, lease_until=float(lease_until), retry_after_s=wait_s)
@@ -347,7 +347,9 @@ class OperationRun:
         if isinstance(report.cause, ToolUnavailableError):
             raise self._stopped(report.cause.code, because=report.cause.message) from report.cause
         if report.outcome is not Outcome.ABSENT:
-            code = _STOPS.get(report.outcome, "outcome_unknown")
+            # That this attempt did nothing says nothing of one before it that nobody knows about.
+            is_open = answer.get("status") == Status.UNCERTAIN.value
+            code = "outcome_unknown" if is_open else _STOPS.get(report.outcome, "outcome_unknown")
             raise self._stopped(code, because=report.because) from report.cause
         wait_s = await self._absence_final_in_s(grant)
         if wait_s is None or wait_s > 0:

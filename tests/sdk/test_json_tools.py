@@ -68,20 +68,20 @@ def test_without_a_way_to_find_there_is_no_query():
 
 
 @pytest.mark.parametrize(
-    ("error", "code"),
+    ("error", "status", "code"),
     [
-        (NotDispatched(), "not_dispatched"),
-        (Refused(), "refused_by_destination"),
-        (TimeoutError(), "outcome_unknown"),
-        (RuntimeError("HTTP 500"), "outcome_unknown"),
+        (NotDispatched(), "pending", "not_dispatched"),
+        (Refused(), "refused", "refused_by_destination"),
+        (TimeoutError(), "uncertain", "outcome_unknown"),
+        (RuntimeError("HTTP 500"), "uncertain", "outcome_unknown"),
     ],
 )
-def test_what_the_call_raises_is_not_a_success(error, code):
+def test_what_the_call_raises_is_not_a_success(error, status, code):
     def call(*_):
         raise error
 
     with (
-        world(begin=[granted()], outcome=[accepted("uncertain")]) as there,
+        world(begin=[granted()], outcome=[accepted(status)]) as there,
         pytest.raises(RecoveryBlocked) as caught,
     ):
         there.client.run_operation(WORKFLOW, "upload", {"upload": JsonResponseTool(call)})

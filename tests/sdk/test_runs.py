@@ -317,8 +317,9 @@ def test_a_late_query_is_still_asked():
 )  # fmt: skip
 def test_what_execute_says_is_reported_and_stops_the_run(said, sent, code, because):
     tool = Upload(execute=said)
+    status = {"not_dispatched": "pending", "refused_by_destination": "refused"}.get(code, "uncertain")
 
-    with world(begin=[granted()], outcome=[accepted("uncertain")]) as there:
+    with world(begin=[granted()], outcome=[accepted(status)]) as there:
         stop = stops(there.client, tool)
 
         (receipt,) = there.receipts()
@@ -330,6 +331,23 @@ def test_what_execute_says_is_reported_and_stops_the_run(said, sent, code, becau
     assert "secret" not in str(stop) + str({**receipt, "why": ""})
     assert pickle.loads(pickle.dumps(stop)).because == stop.because
     assert stop.__cause__ is (said if isinstance(said, Exception) else None)
+
+
+@pytest.mark.parametrize("said", [NotDispatched("No route."), Refused("Quota.")])
+def test_an_attempt_that_did_nothing_does_not_speak_for_an_earlier_one_that_nobody_knows_about(said):
+    with world(begin=[granted()], outcome=[accepted("uncertain")]) as there:
+        stop = stops(there.client, Upload(execute=said))
+
+    assert stop.code == "outcome_unknown"
+    assert stop.because == said.message
+
+
+def test_a_saved_refusal_says_what_the_destination_said():
+    refusal = {"outcome": "confirmed_refused", "operation_id": OPERATION, "reason": "Quota."}
+    with world(begin=[blocked("refused_by_destination", receipt=refusal)]) as there:
+        stop = stops(there.client, Upload())
+
+    assert (stop.code, stop.because) == ("refused_by_destination", "Quota.")
 
 
 def test_not_dispatched_from_a_query_proves_nothing():
