@@ -81,9 +81,10 @@ ATTEMPT_COUNTS: Final = ("attempts", "unpriced_attempts")
 """Columns of a day beside `TALLY`; unpriced attempts are those without any priced charge."""
 WORKFLOW_COUNTS: Final = (
     "attempts", "unpriced_attempts", "retries", "recoveries",
-    *(outcome.word for outcome in Outcome), "repeated_hi", "repeated_lo",
+    *(outcome.word for outcome in Outcome), "repeated_hi", "repeated_lo", "repeated_charges", "repeated_priced",
 )  # fmt: skip
-"""Columns of a workflow beside `TALLY`: attempts by outcome, and what retries and recoveries cost, once each."""
+"""Columns of a workflow beside `TALLY`: attempts by outcome, and what retries and recoveries cost, once each, in how
+many charges, how many of which have a cost."""
 FACTS: Final = (
     "price_source", "cost_microusd", "input_tokens", "output_tokens", "cached_input_tokens", "cached_basis", "model",
 )  # fmt: skip
@@ -275,7 +276,9 @@ def footprint(attempt: Attempt | None, days: Mapping[int, Vector]) -> Footprint:
         attempt.outcome.word: 1,
     }
     if attempt.cause is not Cause.FIRST:
-        workflow |= {"repeated_hi": tally.get("cost_hi", 0), "repeated_lo": tally.get("cost_lo", 0)}
+        repeated = {"repeated_hi": "cost_hi", "repeated_lo": "cost_lo", "repeated_charges": "charges",
+                    "repeated_priced": "priced"}  # fmt: skip
+        workflow |= {name: tally.get(of, 0) for name, of in repeated.items()}
     return Footprint(by_day, workflow)
 
 

@@ -6,6 +6,7 @@ Rules:
   is another attempt's, or it contradicts an amount that is known. What was accepted first stays.
 * A refused event is kept by id and digest and counted once: at the charge that it names and its workflow when it
   disagrees with what is known of that, else at the workflow of what it contradicts.
+* An event of a time that was pruned is not taken in, as nobody knows any more whether it came before.
 * The writes of one event are few and independent of how much is stored: the facts change, and each rollup by the
   difference of two footprints (`observations.costs`).
 * One writer a scope: its row is locked first. With SQLite it also pauses between transactions, so that whoever
@@ -73,6 +74,7 @@ class Result(StrEnum):
     ACCEPTED = "accepted"
     REPLAYED = "replayed"
     REFUSED = "refused"
+    PRUNED = "pruned"
 
 
 class Ingest:
@@ -101,14 +103,17 @@ class Ingest:
             True if the same event is known already.
 
         Raises:
-            ConflictError: Refused, code ``event_conflict``; it is counted, and nothing else has changed.
+            ConflictError: Refused, code ``event_conflict``, whether it contradicts what is known, which is counted,
+                or is of a time that was pruned; nothing else has changed.
             ThrottledError: Too many wait; nothing has happened.
             UnavailableError: Storage cannot answer; the event may be sent again.
         """
         with self._place():
             (result,) = self.accept_all(scope, [event])
-        if result is Result.REFUSED:
-            raise ConflictError("The event contradicts what is known.", code="event_conflict")
+        if result in {Result.REFUSED, Result.PRUNED}:
+            raise ConflictError(
+                "The event contradicts what is known, or is of a time that is no longer kept.", code="event_conflict"
+            )
         return result is Result.REPLAYED
 
     def accept_all(self, scope: str, events: Sequence[Event]) -> list[Result]:
@@ -125,8 +130,8 @@ class Ingest:
         now_us = self._now_us()
 
         def work(connection: Connection) -> list[Result]:
-            scope_pk = store.lock_scope(connection, scope)
-            return [observe(connection, scope_pk, event, now_us=now_us) for event in events]
+            held = store.lock_scope(connection, scope)
+            return [observe(connection, held, event, now_us=now_us) for event in events]
 
         with self._in_turn():
             return _repeated(lambda: self._units.write(work))
@@ -181,12 +186,20 @@ class _Change:
     """Charge source and charge id."""
 
 
-def observe(connection: Connection, scope_pk: int, event: Event, *, now_us: int) -> Result:
+def observe(connection: Connection, scope: store.HeldScope, event: Event, *, now_us: int) -> Result:
     """Take in one event, inside the transaction that locked its scope."""
-    body = body_of(event)
+    body, scope_pk = body_of(event), scope.scope_pk
     known = store.find_event(connection, scope_pk, event.event_id)
     if known is not None and known.body == body:
         return Result.REPLAYED
+    if time_us(event) < scope.pruned_us:
+        return Result.PRUNED
+    return _observe_new(connection, scope_pk, event, now_us=now_us, known=known)
+
+
+def _observe_new(
+    connection: Connection, scope_pk: int, event: Event, *, now_us: int, known: sa.Row[bytes, int] | None
+) -> Result:
     taken = known or store.find_refusal(connection, scope_pk, event.event_id, digest=digest_of(event))
     if taken is not None:
         return _refuse(connection, scope_pk, event, "event", workflow_pk=taken.workflow_pk, now_us=now_us)
@@ -209,7 +222,12 @@ def observe(connection: Connection, scope_pk: int, event: Event, *, now_us: int)
     if not _apply(connection, change):
         return _refuse(connection, scope_pk, event, "limit", workflow_pk=workflow.workflow_pk, now_us=now_us)
     store.insert_event(
-        connection, scope_pk, event_id=event.event_id, workflow_pk=workflow.workflow_pk, body=body, now_us=now_us
+        connection,
+        scope_pk,
+        event_id=event.event_id,
+        workflow_pk=workflow.workflow_pk,
+        body=body_of(event),
+        now_us=now_us,
     )
     return Result.ACCEPTED
 

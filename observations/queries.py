@@ -159,7 +159,7 @@ class NamedSums:
 
 @dataclass(frozen=True, slots=True)
 class WorkflowLine:
-    """A workflow of the list. Times in microseconds."""
+    """A workflow of the list. Times in microseconds; `repeated_…` are of attempts that were a retry or a recovery."""
 
     scope: str
     workflow_id: str
@@ -173,6 +173,8 @@ class WorkflowLine:
     outcomes: dict[Outcome, int]
     sums: Sums
     repeated_microusd: int
+    repeated_charges: int
+    repeated_priced: int
     refused: int
 
     @property
@@ -187,7 +189,7 @@ class WorkflowLine:
             "last": self.last_us / 1e6, "runs": self.runs, "attempts": self.attempts, "retries": self.retries,
             "recoveries": self.recoveries, "unpriced_attempts": self.unpriced_attempts,
             "outcomes": {outcome.word: count for outcome, count in self.outcomes.items()}, **self.sums.to_json(),
-            "repeated_cost_microusd": _digits(self.repeated_microusd if self.sums.priced else None),
+            "repeated_cost_microusd": _digits(self.repeated_microusd if self.repeated_priced else None),
             "refused_events": self.refused,
         }  # fmt: skip
 
@@ -478,6 +480,8 @@ def _line(row: Any) -> WorkflowLine:
         outcomes={outcome: getattr(row, outcome.word) for outcome in Outcome},
         sums=sums_of(store.vector_of(row)),
         repeated_microusd=join(row.repeated_hi, row.repeated_lo),
+        repeated_charges=row.repeated_charges,
+        repeated_priced=row.repeated_priced,
         refused=row.refused,
     )
 

@@ -2,8 +2,9 @@
 
 Rules:
 
-* Accepted events are the truth, and refusals for what they are counted at. An attempt and its charges belong to one
-  workflow, so a recount holds one workflow in memory, and the sums of days.
+* Accepted events are the truth, and refusals for what they are counted at; of the pruned, the settled sums are
+  (`observations.pruning`). An attempt and its charges belong to one workflow, so a recount holds at most
+  `WORKFLOWS_READ` of them in memory, and the sums of days.
 * `check` reads one unchanging state and writes nothing.
 * `rebuild` writes in small transactions while events go on coming: a workflow that differs is written anew from its
   events; a sum that differs is corrected by the difference that one reading saw between it and the truth, which
@@ -60,6 +61,8 @@ class Recounted:
     attempts: dict[str, Attempt] = field(default_factory=dict)
     charges: dict[tuple[str, str], Charge] = field(default_factory=dict)
     refused: int = 0
+    settled: dict[str, Any] | None = None
+    """Row of what was pruned."""
 
     def observe(self, event: Event) -> None:
         """Add an accepted event.
@@ -97,15 +100,16 @@ class Recounted:
     def workflow(self) -> dict[str, Any]:
         """Return its row, ids aside."""
         attempts = self.attempts.values()
-        row: dict[str, Any] = dict.fromkeys(store.added_columns(schema.workflows), 0)
-        row |= added(mark.workflow for mark in self._footprints())
-        return row | {
-            "workflow_id": next(iter(attempts)).workflow_id,
-            "first_us": min(attempt.first_us for attempt in attempts),
-            "last_us": max(attempt.last_us for attempt in attempts),
-            "runs": len({attempt.run_id for attempt in attempts}),
-            "refused": self.refused,
-        }
+        counts = store.added_columns(schema.workflows)
+        settled = self.settled or {}
+        vectors = [mark.workflow for mark in self._footprints()]
+        vectors.append({"runs": len({attempt.run_id for attempt in attempts}), "refused": self.refused})
+        vectors.append({name: settled[name] for name in counts if name in settled})
+        firsts = [attempt.first_us for attempt in attempts] + ([settled["first_us"]] if settled else [])
+        lasts = [attempt.last_us for attempt in attempts] + ([settled["last_us"]] if settled else [])
+        workflow_id = settled["workflow_id"] if settled else next(iter(attempts)).workflow_id
+        times = {"workflow_id": workflow_id, "first_us": min(firsts), "last_us": max(lasts)}
+        return {**dict.fromkeys(counts, 0), **added(vectors), **times}
 
     def add_to(self, sums: Sums, scope_pk: int) -> None:
         """Add what it comes to to the sums of days and pairs."""
@@ -210,7 +214,7 @@ def _each_written(units: store.Units, items: Sequence[Any], write: Callable[[Con
 
 
 def _check(connection: Connection, progress: Progress) -> Findings:
-    true, wrong, events = Sums(), [], 0
+    true, wrong, events = _settled_sums(connection), [], 0
     for pks in _workflow_pks(connection):
         recounted, scopes, read = _recount(connection, pks)
         events += read
@@ -258,6 +262,11 @@ def _recount(connection: Connection, pks: Sequence[int]) -> tuple[dict[int, Reco
         recounted.setdefault(row.workflow_pk, Recounted()).observe(event_of(row.body))
         scopes[row.workflow_pk] = row.scope_pk
         count += 1
+    settled = schema.settled_workflows
+    between = settled.c.workflow_pk.between(pks[0], pks[-1])
+    for pruned in connection.execute(sa.select(settled).where(between)).mappings():
+        recounted.setdefault(pruned["workflow_pk"], Recounted()).settled = dict(pruned)
+        scopes[pruned["workflow_pk"]] = pruned["scope_pk"]
     of_these = refusals.c.workflow_pk.between(pks[0], pks[-1])
     for refused in connection.execute(
         sa.select(refusals.c.workflow_pk, refusals.c.charge_source, refusals.c.charge_id).where(of_these)
@@ -265,6 +274,17 @@ def _recount(connection: Connection, pks: Sequence[int]) -> tuple[dict[int, Reco
         if refused.workflow_pk in recounted:
             recounted[refused.workflow_pk].refuse(refused.charge_source, refused.charge_id)
     return recounted, scopes, count
+
+
+def _settled_sums(connection: Connection) -> Sums:
+    """Return what was pruned."""
+    sums = Sums()
+    for row in connection.execute(sa.select(schema.settled_days)):
+        counts = {"attempts": row.attempts, "unpriced_attempts": row.unpriced_attempts}
+        sums.days[row.scope_pk, row.day, row.cause, row.outcome] = store.vector_of(row) | counts
+    for row in connection.execute(sa.select(schema.settled_pairs)):
+        sums.pairs[row.scope_pk, row.day, row.charge_source, row.price_source] = store.vector_of(row)
+    return sums
 
 
 def event_of(body: bytes) -> Event:

@@ -2,8 +2,8 @@
 
 Rules:
 
-* ``observations_events`` and ``observations_refusals`` are what came; every other table is made from them and can
-  be made again (`observations.recount`).
+* ``observations_events`` and ``observations_refusals`` are what came, ``observations_settled_…`` what the pruned of
+  them came to; every other table is made from these and can be made again (`observations.recount`).
 * Rollups hold sums and counts that one event changes in a few rows, whatever is there already: a workflow, a day by
   cause and outcome, a day by charge source and price source. A page reads rollups, never events.
 * A sum stands in two columns, high and low limb (`observations.costs`): whole numbers, exact beyond 64 bits.
@@ -41,10 +41,14 @@ PAIR_OTHER: Final = 2
 
 
 class ScopeColumns(TypedColumns):
-    """Observation scopes. Whoever writes into one locks its row first."""
+    """Observation scopes. Whoever writes into one locks its row first.
+
+    What was observed before ``pruned_us`` may be pruned, so that nothing of that time is taken in any more.
+    """
 
     scope_pk = Column(INTEGER, primary_key=True)
     scope: Named[str] = Column(ID, unique=True)
+    pruned_us: Named[int] = Column(INTEGER, server_default="0")
 
 
 scopes: Final = sa.Table("observations_scopes", metadata, ScopeColumns, sqlite_autoincrement=True)
@@ -252,6 +256,8 @@ class WorkflowColumns(TallyColumns):
     repeated_hi: Named[int] = Column(INTEGER)
     repeated_lo: Named[int] = Column(INTEGER)
     refused: Named[int] = Column(INTEGER)
+    repeated_charges: Named[int] = Column(INTEGER, server_default="0")
+    repeated_priced: Named[int] = Column(INTEGER, server_default="0")
 
 
 OUTCOME_COLUMNS: Final = ("open", "unknown", "blocked", "abandoned", "completed")
@@ -272,3 +278,67 @@ workflows: Final = sa.Table(
     ),
     sqlite_autoincrement=True,
 )  # fmt: skip
+
+
+class SettledDayColumns(TallyColumns):
+    """Of `days`, what was pruned."""
+
+    scope_pk = Column(INTEGER, primary_key=True, autoincrement=False)
+    day = Column(INTEGER, primary_key=True, autoincrement=False)
+    cause = Column(SMALL, primary_key=True, autoincrement=False)
+    outcome = Column(SMALL, primary_key=True, autoincrement=False)
+    attempts: Named[int] = Column(INTEGER)
+    unpriced_attempts: Named[int] = Column(INTEGER)
+
+
+settled_days: Final = sa.Table("observations_settled_days", metadata, SettledDayColumns, sqlite_with_rowid=False)
+
+
+class SettledPairColumns(TallyColumns):
+    """Of `pairs`, what was pruned."""
+
+    scope_pk = Column(INTEGER, primary_key=True, autoincrement=False)
+    day = Column(INTEGER, primary_key=True, autoincrement=False)
+    pair_ix = Column(sa.LargeBinary(), primary_key=True)
+    charge_source: Named[str] = Column(sa.String(128))
+    price_source: Named[str] = Column(sa.String(256))
+
+
+settled_pairs: Final = sa.Table("observations_settled_pairs", metadata, SettledPairColumns, sqlite_with_rowid=False)
+
+
+class SettledWorkflowColumns(WorkflowColumns):
+    """Of `workflows`, what was pruned. ``runs`` are those of which no attempt is left."""
+
+    workflow_pk = Column(INTEGER, primary_key=True, autoincrement=False)
+
+
+settled_workflows: Final = sa.Table("observations_settled_workflows", metadata, SettledWorkflowColumns)
+
+
+class MoveColumns(TypedColumns):
+    """Where something stood in a list before an event with an earlier time came, for lists that are being read.
+
+    ``attempt_id`` is empty for the workflow itself.
+    """
+
+    move_pk = Column(INTEGER, primary_key=True)
+    workflow_pk: Named[int] = Column(INTEGER)
+    attempt_id: Named[str] = Column(ID)
+    was_us: Named[int] = Column(INTEGER)
+    moved_us: Named[int] = Column(INTEGER)
+
+
+moves: Final = sa.Table(
+    "observations_moves", metadata, MoveColumns, Index(None, "workflow_pk", "move_pk"), sqlite_autoincrement=True
+)
+
+
+class ClaimColumns(TypedColumns):
+    """Who does what only one may do at a time: the last that said so."""
+
+    name = Column(WORD, primary_key=True)
+    token: Named[str] = Column(WORD)
+
+
+claims: Final = sa.Table("observations_claims", metadata, ClaimColumns, sqlite_with_rowid=False)

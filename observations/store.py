@@ -6,7 +6,7 @@ of differences, so that a row's limbs never meet Python, and made when there is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, Protocol, TypeVar
@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from observations import schema
-from observations.costs import TALLY, Attempt, Charge, Outcome, Vector, added
+from observations.costs import TALLY, Attempt, Charge, Outcome, Vector
 
 T = TypeVar("T")
 
@@ -28,6 +28,9 @@ _KEYS: Final[dict[sa.Table, tuple[str, ...]]] = {
     schema.days: ("scope_pk", "day", "cause", "outcome"),
     schema.pairs: ("scope_pk", "day", "pair_ix"),
     schema.workflows: ("workflow_pk",),
+    schema.settled_days: ("scope_pk", "day", "cause", "outcome"),
+    schema.settled_pairs: ("scope_pk", "day", "pair_ix"),
+    schema.settled_workflows: ("workflow_pk",),
 }
 _ADDED: Final[dict[sa.Table, tuple[str, ...]]] = {
     table: tuple(
@@ -72,18 +75,28 @@ class HeldWorkflow:
     last_us: int
 
 
-def lock_scope(connection: Connection, scope: str) -> int:
+@dataclass(frozen=True, slots=True)
+class HeldScope:
+    """A scope's row. Events of a time before `pruned_us` are not taken in."""
+
+    scope_pk: int
+    pruned_us: int
+
+
+def lock_scope(connection: Connection, scope: str) -> HeldScope:
     """Return the scope's row, made when it is new and locked to the end of the transaction."""
-    found = connection.execute(_SCOPE, {"scope": scope}).scalar_one_or_none()
+    found = connection.execute(_SCOPE, {"scope": scope}).first()
     if found is not None:
-        return int(found)
+        return HeldScope(*found)
     # Of two that make it at once, one is refused by the constraint and comes again.
     made = connection.execute(sa.insert(schema.scopes).values(scope=scope).returning(schema.scopes.c.scope_pk))
-    return int(made.scalar_one())
+    return HeldScope(int(made.scalar_one()), 0)
 
 
 _SCOPE: Final = (
-    sa.select(schema.scopes.c.scope_pk).where(schema.scopes.c.scope == sa.bindparam("scope")).with_for_update()
+    sa.select(schema.scopes.c.scope_pk, schema.scopes.c.pruned_us)
+    .where(schema.scopes.c.scope == sa.bindparam("scope"))
+    .with_for_update()
 )
 _EVENT: Final = sa.select(schema.events.c.body, schema.events.c.workflow_pk).where(
     schema.events.c.scope_pk == sa.bindparam("scope_pk"), schema.events.c.event_id == sa.bindparam("event_id")
@@ -235,14 +248,16 @@ def set_times(connection: Connection, workflow_pk: int, *, first_us: int, last_u
     connection.execute(statement, {"key_workflow_pk": workflow_pk, "first_us": first_us, "last_us": last_us})
 
 
-def add(connection: Connection, table: sa.Table, key: Key, vector: Mapping[str, int]) -> None:
-    """Add differences to a row of an additive table; a row that is not there is made of them."""
+def add(
+    connection: Connection, table: sa.Table, key: Key, vector: Mapping[str, int], *, facts: Key | None = None
+) -> None:
+    """Add differences to a row of an additive table; a row that is not there is made of them and of `facts`."""
     if not vector:
         return
     statement = _adding(table, tuple(key), tuple(sorted(vector)))
     changes = {f"change_{name}": change for name, change in vector.items()}
     if connection.execute(statement, {**_marked(key), **changes}).rowcount == 0:
-        connection.execute(sa.insert(table), {**dict.fromkeys(_ADDED[table], 0), **key, **vector})
+        connection.execute(sa.insert(table), {**dict.fromkeys(_ADDED[table], 0), **key, **(facts or {}), **vector})
 
 
 # Statements are made once for each set of columns: making one costs more than running it.
@@ -340,11 +355,6 @@ def key_of(row: Any) -> PairKey:
 def negated(vector: Mapping[str, int]) -> Vector:
     """Return what takes `vector` away again."""
     return {name: -value for name, value in vector.items()}
-
-
-def total(rows: Iterable[Any]) -> Vector:
-    """Return the sum of the rows' sums over charges."""
-    return added(vector_of(row) for row in rows)
 
 
 def added_columns(table: sa.Table) -> Sequence[str]:

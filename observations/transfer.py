@@ -39,6 +39,7 @@ class Imported:
         accepted: Events that were new.
         replayed: Events that were known.
         refused: Events that contradict what is known; each is counted once, as everywhere.
+        pruned: Events of a time that was pruned; they were not taken in.
         malformed: Lines that are no event.
         messages: What is wrong with the first of those, by line.
     """
@@ -47,6 +48,7 @@ class Imported:
     accepted: int = 0
     replayed: int = 0
     refused: int = 0
+    pruned: int = 0
     malformed: int = 0
     messages: list[str] = field(default_factory=list)
 
@@ -121,6 +123,7 @@ def _take(ingest: Ingest, scope: str, batch: list[Event], *, done: Imported, lin
     done.accepted += results.count(Result.ACCEPTED)
     done.replayed += results.count(Result.REPLAYED)
     done.refused += results.count(Result.REFUSED)
+    done.pruned += results.count(Result.PRUNED)
     done.line = line
     batch.clear()
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import IO, TYPE_CHECKING, Any
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from typing import IO, TYPE_CHECKING, Any, Final
 
 import click
 
@@ -11,9 +14,13 @@ from app.cli.terminal import Group, json_option, print_json, settings
 from app.config import SettingsError
 
 if TYPE_CHECKING:
+    from observations.pruning import Pruned
     from observations.telemetry import SpanSender
     from observations.transfer import Imported, Observed
 
+_BEFORE: Final = re.compile(r"(?P<date>\d{4}-\d{2}-\d{2})|(?P<days>[1-9]\d{0,4})d", re.ASCII)
+_LEAST: Final = timedelta(days=1)
+"""Younger than this nothing is pruned: agents may still be at it, and events of it under way."""
 _scope_option = click.option("--scope", help="Observation scope.  [default: ATFLOWS_CONTINUITY_SCOPE, or local]")
 
 
@@ -70,11 +77,12 @@ def _tell_imported(done: Imported, name: str, *, as_json: bool) -> None:
     if as_json:
         print_json({
             "lines": done.line, "accepted": done.accepted, "replayed": done.replayed, "refused": done.refused,
-            "malformed": done.malformed,
+            "pruned": done.pruned, "malformed": done.malformed,
         })  # fmt: skip
         return
+    pruned = f"{done.pruned} of a time that was pruned, " if done.pruned else ""
     click.echo(
-        f"{done.accepted} new, {done.replayed} known, {done.refused} refused as contradicting, "
+        f"{done.accepted} new, {done.replayed} known, {done.refused} refused as contradicting, {pruned}"
         f"{done.malformed} malformed."
     )
 
@@ -163,3 +171,60 @@ def rebuild(*, is_check: bool, as_json: bool) -> None:
         click.echo("All totals equal a recount." if found.is_sound or not is_check else "Run without --check.")
     if is_check and not found.is_sound:
         raise click.exceptions.Exit(1)
+
+
+@command.command()
+@click.option("--before", required=True, help="Day (2026-01-31, UTC) or age (90d) before which runs ended that go.")
+@_scope_option
+@click.option("--yes", "is_meant", is_flag=True, help="Do it; without, only say what would go.")
+@json_option
+def prune(*, before: str, scope: str | None, is_meant: bool, as_json: bool) -> None:
+    """Let go of runs that ended long ago, of their events, attempts and charges. Totals keep what they came to.
+
+    Nothing of that time is taken in afterwards. The server may go on meanwhile; what was interrupted is run again.
+    """
+    from app import wiring
+    from observations import pruning
+
+    def progress(done: Pruned) -> None:
+        if not as_json:
+            click.echo(f"\r{done.attempts} attempts, {done.events} events", nl=False, err=True)
+
+    now = datetime.fromtimestamp(wiring.SystemClock().now_us() // 1_000_000, UTC)
+    until, wanted = _before(before, now=now), _scope(scope)
+    do = pruning.prune if is_meant else pruning.count
+    with wiring.observing(settings()) as observed:
+        gone = do(observed, wanted, before_us=int(until.timestamp()) * 1_000_000, progress=progress)
+    _tell_pruned(gone, f"{until:%Y-%m-%dT%H:%M:%SZ}", is_done=is_meant, as_json=as_json)
+
+
+def _before(text: str, *, now: datetime) -> datetime:
+    """Return the time that was meant, in whole seconds."""
+    found = _BEFORE.fullmatch(text)
+    try:
+        if found is None:
+            until = None
+        elif found["days"]:
+            until = now.replace(microsecond=0) - timedelta(days=int(found["days"]))
+        else:
+            until = datetime.fromisoformat(found["date"]).replace(tzinfo=UTC)
+    except (ValueError, OverflowError):
+        until = None
+    if until is None:
+        raise click.BadParameter("must be a day like 2026-01-31 or an age like 90d.", param_hint="--before")
+    if until > now - _LEAST or until.timestamp() <= 0:
+        raise click.BadParameter("must be at least a day ago, and after 1970-01-01.", param_hint="--before")
+    return until
+
+
+def _tell_pruned(gone: Pruned, before: str, *, is_done: bool, as_json: bool) -> None:
+    if as_json:
+        print_json({"before": before, "pruned": is_done, **asdict(gone)})
+        return
+    click.echo("", err=True)
+    click.echo(
+        f"{gone.runs} runs with {gone.attempts} attempts, {gone.events} events, {gone.charges} charges and "
+        f"{gone.refusals} refused events from before {before} {'are gone' if is_done else 'would go'}."
+    )
+    if not is_done:
+        click.echo("Nothing was changed. Run it again with --yes.")

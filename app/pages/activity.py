@@ -27,7 +27,7 @@ from app.replies import JSON_TYPE, json_bytes
 from continuity.errors import MalformedError, NotFoundError, SealedError
 from continuity.services.callers import Caller, Role
 from observations.costs import DAY_US
-from observations.queries import PAGE_MOST, AttemptLine, AttemptPage, Queries, WorkflowLine
+from observations.queries import CHARGES_SHOWN, PAGE_MOST, AttemptLine, AttemptPage, Queries, WorkflowLine
 
 blueprint = Blueprint("activity", __name__)
 
@@ -126,16 +126,17 @@ def live(workflow_id: str) -> Response:
 @blueprint.get("/activity/<workflow_id>/attempts.csv")
 @admits(people=VIEWERS)
 def attempts_csv(workflow_id: str) -> Response:
-    line, attempts, _ = _all_attempts(admitted(), workflow_id)
-    return _file(downloads.attempts_csv(line, attempts), CSV_TYPE, name=f"atmem-{workflow_id}", ending="csv")
+    line, attempts = _all_attempts(admitted(), workflow_id)
+    name = _named_attempts(line, attempts)
+    return _file(downloads.attempts_csv(line, attempts), CSV_TYPE, name=name, ending="csv")
 
 
 @blueprint.get("/activity/<workflow_id>/attempts.json")
 @admits(people=VIEWERS)
 def attempts_json(workflow_id: str) -> Response:
-    line, attempts, is_whole = _all_attempts(admitted(), workflow_id)
-    body = downloads.attempts_json(line, attempts, is_whole=is_whole)
-    return _file(json_bytes(body), JSON_TYPE, name=f"atmem-{workflow_id}", ending="json")
+    line, attempts = _all_attempts(admitted(), workflow_id)
+    body = downloads.attempts_json(line, attempts)
+    return _file(json_bytes(body), JSON_TYPE, name=_named_attempts(line, attempts), ending="json")
 
 
 # ---- the page
@@ -271,7 +272,8 @@ def _all_workflows(caller: Caller, question: Question) -> tuple[list[WorkflowLin
     return lines, False
 
 
-def _all_attempts(caller: Caller, workflow_id: str) -> tuple[WorkflowLine, list[AttemptLine], bool]:
+def _all_attempts(caller: Caller, workflow_id: str) -> tuple[WorkflowLine, list[AttemptLine]]:
+    """Return a workflow and its attempts, page by page, at most those of one file."""
     lines = _find(workflow_id)
     if not lines:
         read_query("scope")
@@ -284,14 +286,21 @@ def _all_attempts(caller: Caller, workflow_id: str) -> tuple[WorkflowLine, list[
         attempts += page.attempts
         cursor = page.next_cursor
         if cursor is None:
-            return line, attempts, True
-    return line, attempts, False
+            break
+    return line, attempts
 
 
 def _named(what: str, question: Question, *, is_whole: bool) -> str:
     part = "" if is_whole else f"-newest-{downloads.WORKFLOWS_MOST}"
     demo = "-without-demo" if question.is_without_demo else ""
     return f"atmem-{what}-{question.first_date}-to-{question.last_date}{demo}{part}"
+
+
+def _named_attempts(line: WorkflowLine, attempts: list[AttemptLine]) -> str:
+    """Return a name that says what the file does not hold: a table has no other place for it."""
+    part = "" if len(attempts) >= line.attempts else f"-{len(attempts)}-of-{line.attempts}-attempts"
+    charges = "" if downloads.holds_all_charges(attempts) else f"-first-{CHARGES_SHOWN}-charges-an-attempt"
+    return f"atmem-{line.workflow_id}{part}{charges}"
 
 
 def _file(body: bytes, content_type: str, *, name: str, ending: str) -> Response:

@@ -77,23 +77,28 @@ def attempts_csv(line: WorkflowLine, attempts: Iterable[AttemptLine]) -> bytes:
     return csv_bytes(_CHARGE, (row for attempt in attempts for row in _charges(line, attempt)))
 
 
-def attempts_json(line: WorkflowLine, attempts: Sequence[AttemptLine], *, is_whole: bool) -> dict[str, Any]:
-    """Write a workflow with its attempts and their charges; `is_whole` says whether those are all attempts."""
+def attempts_json(line: WorkflowLine, attempts: Sequence[AttemptLine]) -> dict[str, Any]:
+    """Write a workflow with its attempts and their charges, and whether those are all that its sums count."""
     return {
         "format": "atmem-observed-workflow-v1",
         "note": NOTE,
         "workflow": line.to_json(),
         "attempts": [_attempt_json(attempt) for attempt in attempts],
-        "holds_all_attempts": is_whole,
+        "holds_all_attempts": len(attempts) >= line.attempts,
+        "holds_all_charges": len(attempts) >= line.attempts and holds_all_charges(attempts),
     }
 
 
+def holds_all_charges(attempts: Iterable[AttemptLine]) -> bool:
+    """Say whether every charge of these attempts is listed."""
+    return all(found.sums.charges == len(found.charges) for found in attempts)
+
+
 def _workflow(line: WorkflowLine) -> list[Value]:
-    has_cost = line.sums.priced > 0
     return [
         line.scope, line.workflow_id, _time(line.first_us), _time(line.last_us), line.runs, line.attempts,
         line.retries, line.recoveries, line.unpriced_attempts, *(line.outcomes[outcome] for outcome in Outcome),
-        *_sums(line.sums), line.repeated_microusd if has_cost else None, line.refused,
+        *_sums(line.sums), line.repeated_microusd if line.repeated_priced else None, line.refused,
     ]  # fmt: skip
 
 

@@ -169,7 +169,7 @@ class AttemptRow:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """One workflow's page."""
+    """One workflow's page. `pruned` attempts are in its sums and no longer kept; 0 where that takes another page."""
 
     line: Line
     summary: Summary
@@ -177,6 +177,7 @@ class Observed:
     charges: tuple[ChargeRow, ...]
     timeline: timeline.Timeline | None
     other_scopes: tuple[str, ...]
+    pruned: int
     next_cursor: str | None
     is_first: bool
 
@@ -205,7 +206,7 @@ def observed(page: AttemptPage, *, other_scopes: Sequence[str], is_first: bool) 
     rows = tuple(_attempt(number, each) for number, each in enumerate(page.attempts, 1))
     return Observed(
         line=line(page.workflow),
-        summary=_of_workflow(page, is_whole=is_first and page.next_cursor is None),
+        summary=_of_workflow(page),
         attempts=rows,
         charges=tuple(
             _charge(number, each.charge, each.charge_source, each.charge_id)
@@ -214,6 +215,7 @@ def observed(page: AttemptPage, *, other_scopes: Sequence[str], is_first: bool) 
         ),
         timeline=timeline.draw([_bar(row) for row in rows]),
         other_scopes=tuple(other_scopes),
+        pruned=page.workflow.attempts - len(rows) if is_first and page.next_cursor is None else 0,
         next_cursor=page.next_cursor,
         is_first=is_first,
     )
@@ -221,9 +223,8 @@ def observed(page: AttemptPage, *, other_scopes: Sequence[str], is_first: bool) 
 
 def line(found: WorkflowLine) -> Line:
     """Make a line of the list."""
-    has_repeats = found.retries + found.recoveries > 0
     known = dollars(found.repeated_microusd)
-    repeated = f"at least {known}" if found.sums.unpriced else known
+    repeated = f"at least {known}" if found.repeated_charges > found.repeated_priced else known
     return Line(
         workflow_id=found.workflow_id, scope=found.scope, is_demo=found.is_demo,
         first=found.first_us / _SECOND_US, last=found.last_us / _SECOND_US,
@@ -232,7 +233,7 @@ def line(found: WorkflowLine) -> Line:
         endings=tuple((named, found.outcomes[outcome]) for outcome, named in OUTCOMES.items()
                       if found.outcomes[outcome]),
         cost=cost_of(found.sums),
-        repeated=repeated if has_repeats and found.sums.priced else None,
+        repeated=repeated if found.repeated_priced else None,
         refused=found.refused,
     )  # fmt: skip
 
@@ -246,15 +247,16 @@ def _summary(totals: Totals) -> Summary:
     )  # fmt: skip
 
 
-def _of_workflow(page: AttemptPage, *, is_whole: bool) -> Summary:
+def _of_workflow(page: AttemptPage) -> Summary:
     found, sums = page.workflow, page.workflow.sums
-    if is_whole:
-        repeats = [each.sums for each in page.attempts if each.attempt.cause is not Cause.FIRST]
-        repeated = cost_of(costchart.together(repeats))
-    else:
-        # How many charges of the repeats have no price is not kept: all of the workflow's may be theirs.
-        known = dollars(found.repeated_microusd) if sums.priced else None
-        repeated = Cost(sums.charges if found.retries + found.recoveries else 0, known, sums.unpriced, 0)
+    repeats = [each.sums.conflicting for each in page.attempts if each.attempt.cause is not Cause.FIRST]
+    repeated = Cost(
+        found.repeated_charges,
+        dollars(found.repeated_microusd) if found.repeated_priced else None,
+        found.repeated_charges - found.repeated_priced,
+        # Of attempts on other pages it is not known here; their own rows say so.
+        sum(repeats),
+    )
     return Summary(
         cost=cost_of(sums), repeated=repeated,
         attempts=found.attempts, retries=found.retries, recoveries=found.recoveries,

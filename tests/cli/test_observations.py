@@ -69,6 +69,42 @@ def test_a_line_without_end_is_one_wrong_line_and_not_read_whole(terminal, tmp_p
     assert "Line 2: An event must be at most 8192 bytes." in done.stderr
 
 
+def test_what_is_old_is_pruned_when_it_is_meant_and_its_totals_stay(terminal, tmp_path):
+    here(
+        terminal,
+        "import",
+        file_of(tmp_path, priced(7, time=1_000_000), event(attempt_id="at_2", run_id="run_2", time=4e9)),
+    )
+    arguments = ("prune", "--before", "2020-01-01")
+
+    asked = here(terminal, *arguments)
+    gone = here(terminal, *arguments, "--yes", "--json")
+    again = here(terminal, *arguments, "--json")
+
+    assert asked.stdout == (
+        "1 runs with 1 attempts, 1 events, 1 charges and 0 refused events from before 2020-01-01T00:00:00Z would go.\n"
+        "Nothing was changed. Run it again with --yes.\n"
+    )
+    assert json.loads(gone.stdout) == {
+        "before": "2020-01-01T00:00:00Z", "pruned": True,
+        "runs": 1, "attempts": 1, "charges": 1, "events": 1, "refusals": 0,
+    }  # fmt: skip
+    assert (json.loads(again.stdout)["events"], json.loads(again.stdout)["pruned"]) == (0, False)
+    assert here(terminal, "rebuild", "--check").exit_code == 0
+    late = here(terminal, "import", file_of(tmp_path, priced(7, time=1_000_000)))
+    assert "0 new, 0 known, 0 refused as contradicting, 1 of a time that was pruned" in late.stdout
+
+
+@pytest.mark.parametrize(
+    "before", ["", "yesterday", "2026-13-01", "2026-02-30", "0d", "99999999d", "9999-01-01", "-1d", "1.5d"]
+)
+def test_a_time_that_is_none_or_too_young_prunes_nothing(terminal, before):
+    done = here(terminal, "prune", f"--before={before}", "--yes")
+
+    assert done.exit_code == 2
+    assert "--before" in done.stderr
+
+
 def test_a_scope_is_checked(terminal, tmp_path):
     done = here(terminal, "import", file_of(tmp_path, event()), "--scope", "a b")
 

@@ -10,6 +10,7 @@ import re
 import pytest
 
 from continuity.services.callers import Role
+from observations import pruning
 from tests.web.pages import HTMX, get
 from tests.web.reading import poll_of, text_of
 from tests.web.scenes import Stage
@@ -426,6 +427,50 @@ def test_a_file_that_is_not_whole_says_so(told, inv, monkeypatch):
 
     assert reply.json["holds_all_workflows"] is False
     assert "-newest-1.json" in reply.headers["Content-Disposition"]
+
+
+def test_files_of_attempts_that_are_not_whole_say_so(told, inv, monkeypatch):
+    from app.pages import activity_downloads  # noqa: PLC0415
+
+    monkeypatch.setattr(activity_downloads, "ATTEMPTS_MOST", 1)
+    for number in range(201):
+        told.tell(attempt_id=f"at-{number}")
+    for number in range(51):
+        told.charge(f"c{number}", workflow_id="flow-2", attempt_id="at-many")
+
+    for ending in ("csv", "json"):
+        cut = get(inv, f"{ACTIVITY}/flow-1/attempts.{ending}")
+        many = get(inv, f"{ACTIVITY}/flow-2/attempts.{ending}")
+        assert f'"atmem-flow-1-200-of-201-attempts.{ending}"' in cut.headers["Content-Disposition"]
+        assert f'"atmem-flow-2-first-50-charges-an-attempt.{ending}"' in many.headers["Content-Disposition"]
+    assert (cut.json["holds_all_attempts"], cut.json["holds_all_charges"]) == (False, False)
+    assert (many.json["holds_all_attempts"], many.json["holds_all_charges"]) == (True, False)
+
+
+def test_a_repeat_without_any_charge_costs_nothing_that_is_known(told, inv):
+    told.charge("c1", 5_000_000)
+    told.tell(attempt_id="at-2", retry=True)
+
+    (row,) = rows_of(get(inv, f"{ACTIVITY}/workflows.csv"))
+    (line,) = get(inv, f"{ACTIVITY}/workflows.json").json["workflows_first_seen"]
+
+    assert (row["known_cost_microusd"], row["repeated_cost_microusd"]) == ("5000000", "")
+    assert line["repeated_cost_microusd"] is None
+    assert "$0.00" not in text_of(get(inv, f"{ACTIVITY}/flow-1"))
+
+
+def test_what_was_pruned_is_counted_and_said_to_be_gone(site, told, inv):
+    told.charge("c1", 5_000_000, time=1_000_000_000)
+    told.tell(attempt_id="at-2", run_id="run-2")
+    pruning.prune(site.wiring.observations.store, "local", before_us=1_500_000_000 * 1_000_000)
+
+    said = text_of(get(inv, f"{ACTIVITY}/flow-1"))
+    file = get(inv, f"{ACTIVITY}/flow-1/attempts.csv")
+
+    assert "1 attempt is no longer kept. The sums above count it." in said
+    assert "$5.00" in said
+    assert "at-1" not in said
+    assert '"atmem-flow-1-1-of-2-attempts.csv"' in file.headers["Content-Disposition"]
 
 
 # ---- both ways to Decisions
