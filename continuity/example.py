@@ -17,8 +17,9 @@ from typing import Any, Final
 from continuity.client import ContinuityClient, RecoveryBlocked
 from continuity.decisions.beginning import Reason
 from continuity.errors import ContinuityError
+from continuity.folder import folder_made
 from continuity.terminal import EPILOG, MistakeError, add_addresses, credential, observer_at, tell
-from continuity.tools import DirectoryPublisher, make_output, publish_operation
+from continuity.tools import DirectoryPublisher, publish_operation
 
 OPERATION: Final = "publish"
 _WORKFLOW_ID: Final = re.compile(r"wf_[0-9a-f]{32}")
@@ -42,10 +43,10 @@ def main(argv: Sequence[str] | None = None, *, trace: Callable[[str], None] | No
 def _prepare(options: argparse.Namespace, _trace: object) -> dict[str, Any]:
     with ContinuityClient(options.url, credential()) as client:
         operation = publish_operation(options.document, options.output, name=OPERATION)
-        view = client.create_workflow(options.workflow_key, [operation])
+        # Before the work is defined, for its key is given once; a refusal leaves no directory behind.
+        with folder_made(operation["arguments"]["output"]):
+            view = client.create_workflow(options.workflow_key, [operation])
         workflow_id = str(view.get("workflow_id"))
-        # Only now: a refusal must leave nothing behind.
-        make_output(operation)
         return {
             "workflow_id": workflow_id,
             "workflow_key": options.workflow_key,

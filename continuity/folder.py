@@ -19,7 +19,9 @@ from __future__ import annotations
 
 import os
 import stat
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
@@ -195,6 +197,41 @@ class Folder:
 
     def _at(self, name: str) -> str:
         return os.path.join(self.path, name) if self._fd is None else name
+
+
+@contextmanager
+def folder_made(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Make a directory, mode 0700, with those above it that are missing, for a block that relies on it.
+
+    When the block fails, or not all of the path can be made, what was made is removed again, unless
+    something lies in it by then.
+
+    Raises:
+        OSError: It cannot be made. The block was not entered and nothing is left behind.
+    """
+    folder = Path(path)
+    missing = [each for each in (folder, *folder.parents) if not os.path.lexists(each)]
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        yield
+    except BaseException:
+        for each in missing:
+            # Not made, or in use already: what went wrong is the thing to tell.
+            with suppress(OSError):
+                each.rmdir()
+        raise
+
+
+def why_unusable(path: str, error: OSError) -> str:
+    """Return one sentence on why an output directory cannot be opened, and what to do about it."""
+    if isinstance(error, FileNotFoundError):
+        return f"The output directory is not there: make {path} and run again."
+    return f"The output directory {path} cannot be opened: {reason(error)}."
+
+
+def reason(error: OSError) -> str:
+    """Return what the system says of an error, for the end of a sentence."""
+    return (error.strerror or str(error) or type(error).__name__).removesuffix(".")
 
 
 def _open_directory(path: str) -> int:

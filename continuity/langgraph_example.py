@@ -22,7 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from continuity.client import ContinuityClient
+from continuity.client import ContinuityClient, NotDispatched
+from continuity.folder import folder_made, reason
 from continuity.integrations import GovernedToolRunner, RegisteredTool
 from continuity.terminal import EPILOG, MistakeError, add_addresses, credential, observer_at, tell
 from continuity.tools import DirectoryPublisher, make_output, publish_arguments
@@ -52,7 +53,8 @@ def main(argv: Sequence[str] | None = None, *, trace: Callable[[str], None] | No
 
 def _start(options: argparse.Namespace, trace: Callable[[str], None] | None) -> dict[str, Any]:
     publication = publish_arguments(options.document, options.output)
-    with _conversation(options, trace) as talk:
+    # Before the thread begins, for it begins once; what does not begin leaves no directory behind.
+    with folder_made(publication["output"]), _conversation(options, trace) as talk:
         if talk.has_begun:
             raise MistakeError(
                 f"The thread {talk.thread!r} has begun: resume it, or choose another --thread for new work."
@@ -124,7 +126,10 @@ def _publishing(output: str) -> RegisteredTool:
 
     def publish(arguments: dict[str, Any], *rest: Any) -> dict[str, Any]:
         if arguments.get("output") == os.path.realpath(output):
-            make_output({"arguments": arguments})
+            try:
+                make_output({"arguments": arguments})
+            except OSError as error:
+                raise NotDispatched(f"The output directory {output} cannot be made: {reason(error)}.") from error
         return publisher.execute(arguments, *rest)
 
     return RegisteredTool(

@@ -26,7 +26,7 @@ from typing import Any, ClassVar, Final, Self
 from continuity.callbacks import Callback, NotDispatched, Refused
 from continuity.decisions.states import Outcome
 from continuity.errors import MalformedError, TooLargeError
-from continuity.folder import Folder, ForeignFileError
+from continuity.folder import Folder, ForeignFileError, reason, why_unusable
 from continuity.jsontext import digest
 
 DOCUMENT_BYTES: Final = 128 * 1024
@@ -98,7 +98,7 @@ class DirectoryPublisher:
         try:
             folder = self._open(self._output)
         except OSError as error:
-            raise NotDispatched(f"The output directory cannot be opened: {type(error).__name__}.") from error
+            raise NotDispatched(why_unusable(self._output, error)) from error
         with folder:
             if not folder.is_in_place():
                 raise NotDispatched("The output directory has been replaced.")
@@ -147,7 +147,7 @@ class DirectoryPublisher:
             try:
                 identity = folder.write_new(part, document.content)
             except OSError as error:
-                raise NotDispatched(f"The document cannot be written: {type(error).__name__}.") from error
+                raise NotDispatched(f"The document cannot be written into {self._output}: {reason(error)}.") from error
             try:
                 self._name(folder, document, part, ends_at_s=ends_at_s)
                 if not folder.is_file(document.name, identity) and not self._find(folder, document):
@@ -170,7 +170,7 @@ class DirectoryPublisher:
         except OSError as error:
             if error.errno not in _CERTAINLY_NOT_NAMED:
                 raise
-            raise NotDispatched(f"The file system gives no name: {type(error).__name__}.") from error
+            raise NotDispatched(f"The file system gives no name: {reason(error)}.") from error
 
     def _find(self, folder: Folder, document: _Document) -> bool:
         """Say whether this very document is published.
@@ -312,7 +312,7 @@ def publish_operation(
 def make_output(operation: Mapping[str, Any]) -> None:
     """Make the directory of what `publish_operation` made, mode 0700, where it is missing; raises `OSError`.
 
-    For when the server has accepted the work: until then nothing should be left behind.
+    `continuity.folder.folder_made` takes it back when the work cannot be defined.
     """
     Path(operation["arguments"]["output"]).mkdir(mode=0o700, parents=True, exist_ok=True)
 

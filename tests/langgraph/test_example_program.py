@@ -254,3 +254,14 @@ def test_it_runs_as_a_program_and_its_help_does_not_wait_for_langgraph(desk):
 
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout)["thread"] == "t"
+
+
+def test_an_output_directory_that_cannot_be_made_spends_no_thread(desk, capsys):
+    (desk / "file").write_text("in the way")
+    where = ["--enabled", "--checkpoints", "./agent-state/checkpoints.db", "--thread", "my-document"]
+
+    assert main(["start", *where, "--document", "./README.md", "--output", "./file/published"]) == 1
+
+    assert "Not a directory" in fails(capsys)
+    assert not (desk / "agent-state").exists()
+    assert start() == 0

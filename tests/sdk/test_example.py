@@ -103,6 +103,32 @@ def test_a_refused_prepare_leaves_no_directory_behind(refusal, tmp_path):
     assert not (tmp_path / "new").exists()
 
 
+def test_an_output_directory_that_cannot_be_made_spends_no_workflow_key(capsys, tmp_path):
+    (tmp_path / "file").write_text("in the way")
+
+    with world(others=creating) as there:
+        status = main([
+            "prepare", "--workflow-key", "k", "--document", "README.md", "--output", "file/deep/er",
+            "--url", there.server.url,
+        ])  # fmt: skip
+
+        assert there.server.seen == []
+    assert status == 1
+    assert capsys.readouterr().err.endswith("Not a directory.\n")
+
+
+def test_a_refused_prepare_keeps_a_directory_that_was_there(tmp_path):
+    (tmp_path / "mine").mkdir()
+
+    with world(others=refused(409, "definition_conflict")) as there:
+        main([
+            "prepare", "--workflow-key", "k", "--document", "README.md", "--output", "mine/new/er",
+            "--url", there.server.url,
+        ])  # fmt: skip
+
+    assert list((tmp_path / "mine").iterdir()) == []
+
+
 def test_an_accepted_prepare_makes_the_directory(capsys, tmp_path):
     with world(others=creating) as there:
         prepared(there, capsys)
@@ -143,6 +169,17 @@ def test_another_output_directory_is_refused_before_the_effect(capsys, tmp_path)
     assert printed["next"]
     assert not (tmp_path / "elsewhere").exists()
     assert list((tmp_path / "published").iterdir()) == []
+
+
+def test_an_output_directory_that_is_gone_is_named_with_what_to_do(capsys, tmp_path):
+    with world(others=creating) as there:
+        _, body = prepared(there, capsys)
+    (tmp_path / "published").rmdir()
+
+    with world(begin=[granting("execute", body["operations"][0])], outcome=[accepted("pending")]) as there:
+        assert run(there) == 2
+
+    assert f"make {tmp_path / 'published'}" in json.loads(capsys.readouterr().out)["because"]
 
 
 def test_a_stop_says_why_and_what_is_next_and_exits_2(capsys):
