@@ -5,15 +5,15 @@ from __future__ import annotations
 import itertools
 import secrets
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from app.cli.remote import PersonConnection
-from continuity.client import ContinuityClient
-from continuity.integrations import GovernedToolRunner, RegisteredTool
+from continuity.client import AsyncContinuityClient, ContinuityClient
+from continuity.integrations import AsyncGovernedToolRunner, GovernedToolRunner, RegisteredTool
 from tests.servers import RunningServer
 
 PASSWORD = "five quiet badgers dig"
@@ -132,13 +132,19 @@ def runner_of(hall: Hall, *tools: RegisteredTool, client: ContinuityClient | Non
     return GovernedToolRunner(client or hall.client(), tools, namespace="tests", enabled=True)
 
 
+@asynccontextmanager
+async def arunner_of(hall: Hall, *tools: RegisteredTool) -> AsyncIterator[AsyncGovernedToolRunner]:
+    async with AsyncContinuityClient(hall.url, hall.token()) as client:
+        yield AsyncGovernedToolRunner(client, tools, namespace="tests", enabled=True)
+
+
 @contextmanager
-def sqlite_saver(path: Path) -> Iterator[Any]:
+def sqlite_saver(path: Path | str, *, kind: Any = None) -> Iterator[Any]:
     from langgraph.checkpoint.sqlite import SqliteSaver  # noqa: PLC0415
 
     connection = sqlite3.connect(path, check_same_thread=False)
     try:
-        yield SqliteSaver(connection)
+        yield (kind or SqliteSaver)(connection)
     finally:
         connection.close()
 

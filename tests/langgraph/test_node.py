@@ -1,17 +1,64 @@
-"""The governed node in real graphs, on real savers, against a real server."""
+"""The governed nodes in real graphs, on real savers, against a real server."""
 
 from __future__ import annotations
 
+import asyncio
+import itertools
+from contextlib import asynccontextmanager
+
 import pytest
+from langchain_core.messages import AIMessage, RemoveMessage
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.postgres import PostgresSaver
+from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
+from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+from langgraph.graph import END, START, MessagesState, StateGraph
 
-from continuity.client import RecoveryBlocked
-from continuity.integrations import governed_langgraph_tools
-from tests.langgraph.hall import ASK, agent_graph, call, runner_of, scripted, thread, tool_messages
+from continuity.client import NotDispatched, RecoveryBlocked, Refused
+from continuity.integrations import (
+    GovernedToolRunner,
+    agoverned_langgraph_tools,
+    governed_langgraph_tools,
+)
+from tests.langgraph.hall import (
+    ASK,
+    agent_graph,
+    arunner_of,
+    call,
+    runner_of,
+    scripted,
+    sqlite_saver,
+    thread,
+    tool_messages,
+)
+
+NUMBERS = itertools.count()
+HAPPENED = {"effect_id": "effect-2", "result": {"sent": 2}}
 
 
-def test_each_call_of_a_message_has_one_effect_and_one_tool_message_in_order(hall, destination, saver):
-    node = governed_langgraph_tools(runner_of(hall, destination.tool()))
-    graph = agent_graph(node, scripted([call(to="a"), call(call_id="c2", to="b")]), saver)
+@pytest.fixture
+def governed(hall, destination, saver):
+    """Make a graph whose tools are governed, on a saver that keeps."""
+
+    def make(*replies, tools=None, with_saver=saver, script=None, **options):
+        node = governed_langgraph_tools(runner_of(hall, *(tools or [destination.tool()])))
+        return agent_graph(node, script or scripted(*replies), with_saver, **options)
+
+    return make
+
+
+def stopped(graph, given, config, **options):
+    with pytest.raises(RecoveryBlocked) as caught:
+        graph.invoke(given, config, **{"durability": "sync", **options})
+    return caught.value
+
+
+# --- What each call comes to ---
+
+
+def test_each_call_of_a_message_has_one_effect_and_one_tool_message_in_order(governed, destination):
+    graph = governed([call(to="a"), call(call_id="c2", to="b")])
     values = graph.invoke(ASK, thread(), durability="sync")
     assert destination.arguments == [{"to": "a"}, {"to": "b"}]
     assert [(m.tool_call_id, m.content, m.status) for m in tool_messages(values)] == [
@@ -20,22 +67,348 @@ def test_each_call_of_a_message_has_one_effect_and_one_tool_message_in_order(hal
     ]
 
 
+def test_two_equal_calls_of_one_message_are_two_operations(governed, destination):
+    governed([call(to="a"), call(call_id="c2", to="a")]).invoke(ASK, thread(), durability="sync")
+    assert destination.arguments == [{"to": "a"}, {"to": "a"}]
+    assert len({operation_id for operation_id, _ in destination.effects}) == 2
+
+
+def test_a_new_message_with_the_same_call_is_new_work(governed, destination):
+    governed([call(to="a")], [call(to="a")]).invoke(ASK, thread(), durability="sync")
+    assert len(destination.effects) == 2
+
+
+def test_a_refused_call_is_told_to_the_model_and_its_thread_goes_on(governed, destination):
+    destination.refuses = [Refused("Over the quota.")]
+    values = governed([call(), call(call_id="c2")]).invoke(ASK, thread(), durability="sync")
+    first, second = tool_messages(values)
+    assert (first.status, second.status) == ("error", "success")
+    assert "Over the quota." in first.content
+    assert values["messages"][-1].content == "done"
+
+
+def test_a_saved_refusal_is_told_in_the_same_words_when_its_message_was_lost(governed, destination, hall):
+    destination.refuses = [Refused("Over the quota.")]
+    destination.raises = [TimeoutError()]
+    graph, config = governed([call(), call(call_id="c2")]), thread()
+    blocked = stopped(graph, ASK, config)
+    assert tool_messages(graph.get_state(config).values) == []
+    hall.confirm(blocked.workflow_id, receipt={"effect_id": "effect-1", "result": None})
+    values = graph.invoke(None, config, durability="sync")
+    assert [m.content for m in tool_messages(values)] == [
+        "The destination refused, and nothing was done. Over the quota.",
+        "null",
+    ]
+
+
+def test_a_call_that_never_left_is_run_again_by_resuming(governed, destination):
+    destination.refuses = [NotDispatched("No route.")]
+    graph, config = governed([call()]), thread()
+    assert stopped(graph, ASK, config).code == "not_dispatched"
+    values = graph.invoke(None, config, durability="sync")
+    assert [m.status for m in tool_messages(values)] == ["success"]
+    assert len(destination.effects) == 1
+
+
 def test_an_uncertain_call_raises_and_after_a_decision_the_thread_finishes_with_one_message_a_call(
-    hall, destination, saver
+    governed, destination, hall
 ):
     destination.raises = [None, TimeoutError()]
-    node = governed_langgraph_tools(runner_of(hall, destination.tool()))
-    graph = agent_graph(node, scripted([call(), call(call_id="c2"), call(call_id="c3")]), saver)
-    config = thread()
-    with pytest.raises(RecoveryBlocked) as first:
-        graph.invoke(ASK, config, durability="sync")
-    assert first.value.code == "outcome_unknown"
+    graph, config = governed([call(), call(call_id="c2"), call(call_id="c3")]), thread()
+    assert stopped(graph, ASK, config).code == "outcome_unknown"
     assert len(destination.effects) == 2
-    with pytest.raises(RecoveryBlocked) as second:
-        graph.invoke(None, config, durability="sync")
-    assert second.value.code == "needs_confirmation"
+    again = stopped(graph, None, config)
+    assert again.code == "needs_confirmation"
+    assert again.page == f"{hall.url}/resume-work/{again.workflow_id}"
     assert tool_messages(graph.get_state(config).values) == []
-    hall.confirm(second.value.workflow_id, receipt={"effect_id": "effect-2", "result": {"sent": 2}})
+    hall.confirm(again.workflow_id, receipt=HAPPENED)
     values = graph.invoke(None, config, durability="sync")
     assert [m.tool_call_id for m in tool_messages(values)] == ["c1", "c2", "c3"]
     assert len(destination.effects) == 3
+
+
+def test_a_lost_receipt_is_found_by_asking_and_the_effect_is_not_repeated(governed, destination):
+    destination.raises = [TimeoutError()]
+    graph, config = governed([call()], tools=[destination.tool(capability="query")]), thread()
+    assert stopped(graph, ASK, config).code == "outcome_unknown"
+    values = graph.invoke(None, config, durability="sync")
+    assert [m.content for m in tool_messages(values)] == ['{"sent": 1}']
+    assert (len(destination.effects), len(destination.asked)) == (1, 1)
+
+
+def test_a_paused_call_stays_paused_when_its_thread_is_resumed(governed, destination, hall):
+    destination.refuses = [NotDispatched("No route.")]
+    graph, config = governed([call()]), thread()
+    hall.pause(stopped(graph, ASK, config).workflow_id)
+    assert stopped(graph, None, config).code == "workflow_disabled_or_capture_unavailable"
+    assert destination.effects == []
+
+
+# --- What is refused before anything is begun ---
+
+
+def test_a_graph_without_a_checkpointer_is_refused(governed, destination):
+    assert stopped(governed([call()], with_saver=None), ASK, thread(), durability=None).code == "checkpointer_missing"
+    assert destination.effects == []
+
+
+def test_checkpoints_in_memory_are_refused(governed, destination):
+    with sqlite_saver(":memory:") as saver:
+        assert stopped(governed([call()], with_saver=saver), ASK, thread()).code == "checkpointer_in_memory"
+    graph = governed([call()], with_saver=InMemorySaver())
+    assert stopped(graph, ASK, thread()).code == "checkpointer_unsupported"
+    assert destination.effects == []
+
+
+def test_a_subclass_of_a_saver_is_refused_since_it_may_keep_less(governed, destination, tmp_path):
+    class Forgetful(SqliteSaver):
+        """Could forget."""
+
+    with sqlite_saver(tmp_path / "other.db", kind=Forgetful) as saver:
+        assert stopped(governed([call()], with_saver=saver), ASK, thread()).code == "checkpointer_unsupported"
+    assert destination.effects == []
+
+
+def test_a_database_that_does_not_wait_for_its_disk_is_refused(governed, destination, saver):
+    saver.conn.execute("PRAGMA synchronous = NORMAL")
+    assert stopped(governed([call()]), ASK, thread()).code == "checkpointer_not_durable"
+    assert destination.effects == []
+
+
+@pytest.mark.parametrize("durability", [None, "async", "exit"])
+def test_any_other_durability_is_refused(governed, destination, durability):
+    assert stopped(governed([call()]), ASK, thread(), durability=durability).code == "durability_not_sync"
+    assert destination.effects == []
+
+
+def test_a_message_that_only_the_state_holds_is_refused(hall, destination, saver):
+    """The node that runs the tools is handed a message that no step has stored."""
+    governed = governed_langgraph_tools(runner_of(hall, destination.tool()))
+
+    def model_and_tools(state, config):
+        message = AIMessage("", id="unstored", tool_calls=[call()])
+        return governed({"messages": [*state["messages"], message]}, config)
+
+    graph = StateGraph(MessagesState).add_node("both", model_and_tools).add_edge(START, "both").compile(saver)
+    assert stopped(graph, ASK, thread()).code == "message_not_stored"
+    assert destination.effects == []
+
+
+def test_a_message_that_was_edited_since_it_was_stored_is_refused(hall, destination, saver):
+    governed = governed_langgraph_tools(runner_of(hall, destination.tool()))
+
+    def tools(state, config):
+        message = state["messages"][-1]
+        edited = AIMessage("", id=message.id, tool_calls=[call(to="elsewhere")])
+        return governed({"messages": [edited]}, config)
+
+    assert stopped(agent_graph(tools, scripted([call(to="a")]), saver), ASK, thread()).code == "call_changed"
+    assert destination.effects == []
+
+
+def test_a_last_message_of_somebody_else_is_refused(hall, destination, saver):
+    node = governed_langgraph_tools(runner_of(hall, destination.tool()))
+    graph = StateGraph(MessagesState).add_node("tools", node).add_edge(START, "tools").compile(saver)
+    assert stopped(graph, ASK, thread()).code == "message_not_assistant"
+
+
+@pytest.mark.parametrize("is_stored", [True, False])
+def test_a_node_of_a_subgraph_runs_only_where_the_subgraph_itself_is_stored(hall, destination, saver, is_stored):
+    """LangGraph itself fails in a subgraph that is not stored, on most versions before the node is reached."""
+    node = governed_langgraph_tools(runner_of(hall, destination.tool()))
+    inner = StateGraph(MessagesState).add_node("tools", node).add_edge(START, "tools")
+    outer = StateGraph(MessagesState)
+    outer.add_node("model", lambda _: {"messages": [AIMessage("", id=f"m-{next(NUMBERS)}", tool_calls=[call()])]})
+    outer.add_node("sub", inner.compile(checkpointer=None if is_stored else False))
+    outer.add_edge(START, "model").add_edge("model", "sub").add_edge("sub", END)
+    graph = outer.compile(saver)
+    if is_stored:
+        assert len(tool_messages(graph.invoke(ASK, thread(), durability="sync"))) == 1
+    else:
+        with pytest.raises((RecoveryBlocked, AttributeError), match=r"step_not_stored|_put_checkpoint_fut"):
+            graph.invoke(ASK, thread(), durability="sync")
+    assert len(destination.effects) == is_stored
+
+
+@pytest.mark.parametrize(
+    ("calls", "code"),
+    [
+        ([call(), call()], "call_id_duplicate"),
+        ([call(call_id=None)], "call_id_missing"),
+        ([call(), call("other", "c2")], "tool_not_registered"),
+        ([call(call_id=f"c{n}") for n in range(33)], "too_many_calls"),
+    ],
+)
+def test_a_message_is_refused_as_a_whole(governed, destination, calls, code):
+    assert stopped(governed(calls), ASK, thread()).code == code
+    assert destination.effects == []
+
+
+def test_a_runner_that_was_not_enabled_runs_nothing(hall, destination, saver):
+    node = governed_langgraph_tools(GovernedToolRunner(hall.client(), [destination.tool()], namespace="tests"))
+    assert stopped(agent_graph(node, scripted([call()]), saver), ASK, thread()).code == "integration_not_enabled"
+    assert destination.effects == []
+
+
+def test_thirty_two_calls_of_one_message_run(governed, destination):
+    values = governed([call(call_id=f"c{n}") for n in range(32)]).invoke(ASK, thread(), durability="sync")
+    assert len(tool_messages(values)) == len(destination.effects) == 32
+
+
+# --- Time travel ---
+
+
+def test_going_back_to_before_the_tools_gives_the_saved_results_and_repeats_nothing(governed, destination):
+    graph, config = governed([call(), call(call_id="c2")]), thread()
+    first = graph.invoke(ASK, config, durability="sync")
+    before = next(state for state in graph.get_state_history(config) if state.next == ("tools",))
+    again = graph.invoke(None, before.config, durability="sync")
+    assert [m.content for m in tool_messages(again)] == [m.content for m in tool_messages(first)]
+    assert len(destination.effects) == 2
+
+
+def test_a_fork_with_a_new_message_is_new_work(governed, destination):
+    graph, config = governed([call()]), thread()
+    graph.invoke(ASK, config, durability="sync")
+    before = next(state for state in graph.get_state_history(config) if state.next == ("tools",))
+    forked = graph.update_state(
+        before.config,
+        {"messages": [RemoveMessage(before.values["messages"][-1].id), AIMessage("", id="new", tool_calls=[call()])]},
+        as_node="model",
+    )
+    values = graph.invoke(None, forked, durability="sync")
+    assert len(tool_messages(values)) == 1
+    assert len(destination.effects) == 2
+
+
+def test_edited_arguments_under_an_existing_call_are_refused_and_the_list_shows_the_work(governed, destination, hall):
+    graph, config = governed([call(to="a")]), thread()
+    graph.invoke(ASK, config, durability="sync")
+    before = next(state for state in graph.get_state_history(config) if state.next == ("tools",))
+    edited = AIMessage("", id=before.values["messages"][-1].id, tool_calls=[call(to="b")])
+    forked = graph.update_state(before.config, {"messages": [edited]}, as_node="model")
+    blocked = stopped(graph, None, forked)
+    assert blocked.code == "call_changed"
+    key = blocked.page.partition("?q=")[2]
+    assert [work["workflow_key"] for work in hall.operator.list_workflows(key=key)["workflows"]] == [key]
+    assert destination.arguments == [{"to": "a"}]
+
+
+def test_another_thread_or_namespace_is_other_work_and_the_same_call_is_the_same_wherever_it_is_stored(
+    hall, destination, tmp_path
+):
+    node = governed_langgraph_tools(runner_of(hall, destination.tool()))
+    threads = [thread("t1"), thread("t2"), thread("t1", continuity_namespace="second"), thread("t1")]
+    for number, config in enumerate(threads):
+        with sqlite_saver(tmp_path / f"{number}.db") as saver:
+            script = lambda _: AIMessage("", id="same", tool_calls=[call()])  # noqa: E731
+            agent_graph(node, script, saver, interrupt_after=["tools"]).invoke(ASK, config, durability="sync")
+    assert len(destination.effects) == 3
+
+
+# --- The other savers ---
+
+
+def test_postgresql_keeps_a_thread_as_well(hall, destination, postgresql):
+    with PostgresSaver.from_conn_string(postgresql) as saver:
+        saver.setup()
+        destination.raises = [TimeoutError()]
+        node = governed_langgraph_tools(runner_of(hall, destination.tool(capability="query")))
+        graph, config = agent_graph(node, scripted([call(), call(call_id="c2")]), saver), thread()
+        assert stopped(graph, ASK, config).code == "outcome_unknown"
+        values = graph.invoke(None, config, durability="sync")
+    assert [m.tool_call_id for m in tool_messages(values)] == ["c1", "c2"]
+    assert len(destination.effects) == 2
+
+
+@pytest.fixture
+def postgresql(postgresql_server):
+    name = postgresql_server.create()
+    yield postgresql_server.url(name)
+    postgresql_server.drop(name)
+
+
+@asynccontextmanager
+async def asqlite(path):
+    async with AsyncSqliteSaver.from_conn_string(str(path)) as saver:
+        yield saver
+
+
+@asynccontextmanager
+async def apostgresql(url):
+    async with AsyncPostgresSaver.from_conn_string(url) as saver:
+        await saver.setup()
+        yield saver
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)])
+def opened(request, tmp_path):
+    """Opens a saver for graphs that are awaited; the test runs once on each."""
+    if request.param == "sqlite":
+        return lambda: asqlite(tmp_path / "async.db")
+    url = request.getfixturevalue("postgresql")
+    return lambda: apostgresql(url)
+
+
+def test_an_awaited_graph_promises_the_same(hall, destination, opened):
+    async def scenario():
+        destination.raises = [None, TimeoutError()]
+        async with opened() as saver, arunner_of(hall, destination.atool()) as runner:
+            graph = agent_graph(agoverned_langgraph_tools(runner), scripted([call(), call(call_id="c2")]), saver)
+            config = thread()
+            with pytest.raises(RecoveryBlocked) as first:
+                await graph.ainvoke(ASK, config, durability="sync")
+            with pytest.raises(RecoveryBlocked) as second:
+                await graph.ainvoke(None, config, durability="sync")
+            await asyncio.to_thread(hall.confirm, second.value.workflow_id, receipt=HAPPENED)
+            return first.value, second.value, await graph.ainvoke(None, config, durability="sync")
+
+    first, second, values = asyncio.run(scenario())
+    assert (first.code, second.code) == ("outcome_unknown", "needs_confirmation")
+    assert [m.tool_call_id for m in tool_messages(values)] == ["c1", "c2"]
+    assert len(destination.effects) == 2
+
+
+def test_an_awaited_graph_refuses_the_same(hall, destination, tmp_path):
+    async def code(saver, **options):
+        async with arunner_of(hall, destination.atool()) as runner:
+            graph = agent_graph(agoverned_langgraph_tools(runner), scripted([call()]), saver)
+            with pytest.raises(RecoveryBlocked) as caught:
+                await graph.ainvoke(ASK, thread(), **options)
+            return caught.value.code
+
+    async def scenario():
+        async with asqlite(":memory:") as memory, asqlite(tmp_path / "async.db") as saver:
+            yielded = [
+                await code(None),
+                await code(memory, durability="sync"),
+                await code(InMemorySaver(), durability="sync"),
+                await code(saver),
+                await code(saver, durability="async"),
+            ]
+            await saver.conn.execute("PRAGMA synchronous = OFF")
+            return [*yielded, await code(saver, durability="sync")]
+
+    assert asyncio.run(scenario()) == [
+        "checkpointer_missing", "checkpointer_in_memory", "checkpointer_unsupported", "durability_not_sync",
+        "durability_not_sync", "checkpointer_not_durable",
+    ]  # fmt: skip
+    assert destination.effects == []
+
+
+def test_an_ordinary_graph_on_an_awaited_saver_is_refused(hall, destination, tmp_path):
+    async def scenario():
+        node = governed_langgraph_tools(runner_of(hall, destination.tool()))
+        async with asqlite(tmp_path / "async.db") as saver:
+            graph = agent_graph(node, scripted([call()]), saver)
+            with pytest.raises(RecoveryBlocked) as caught:
+                await graph.ainvoke(ASK, thread(), durability="sync")
+        return caught.value.code
+
+    assert asyncio.run(scenario()) == "checkpointer_unsupported"
+    assert destination.effects == []
+
+
+def test_a_tool_of_coroutines_is_for_the_awaited_runner_alone(hall, destination):
+    with pytest.raises(TypeError, match="AsyncGovernedToolRunner"):
+        runner_of(hall, destination.atool())
