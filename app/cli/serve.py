@@ -6,6 +6,8 @@ import dataclasses
 import errno
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 import click
@@ -66,17 +68,30 @@ def _serve(wanted: Settings, keys: KeyProvider, *, overrides: Overrides, as_json
     if not wanted.is_postgresql:
         # The instance is ours alone: whoever left one here was killed.
         instance.drop_notes(final, overview.SERVER_NOTE)
-    note = f"{overview.SERVER_NOTE}-{os.getpid()}"
-    instance.leave_note(final, note, {"url": final.url, "process": os.getpid()})
-    try:
+    with closing(listener), _noted(final):
         run(
             lambda: application.served(final, keys=keys, overrides=overrides), listener, final,
             announce=lambda: _announce(address, as_json=as_json),
         )  # fmt: skip
-    finally:
-        instance.drop_note(final, note)
     if not as_json:
         click.echo("Stopped.")
+
+
+@contextmanager
+def _noted(final: Settings) -> Iterator[None]:
+    """Say in the instance's folder, for `atmem status`, where this server is."""
+    from app import instance, overview
+
+    note = f"{overview.SERVER_NOTE}-{os.getpid()}"
+    try:
+        instance.leave_note(final, note, {"url": final.url, "process": os.getpid()})
+    except OSError as error:
+        instance.drop_notes(final, note)
+        raise click.ClickException(f"{final.instance} cannot be written: {error.strerror}.") from None
+    try:
+        yield
+    finally:
+        instance.drop_note(final, note)
 
 
 def _forbid_core_dumps() -> None:
