@@ -52,7 +52,7 @@ PROBLEMS: Final[dict[int, Problem]] = {
     ),
     404: Problem(
         "There is nothing here",
-        "It may have been deleted, or it belongs to a workspace that you do not.",
+        "It may have been deleted, or it may belong to a workspace that you are not in.",
         icon="map",
     ),
     405: Problem("This address does not work that way", "It takes forms, or pages, but not what was sent."),

@@ -228,7 +228,7 @@ def _moments(operation: Mapping[str, Any], now: float) -> Sequence[Moment]:
         label = "Repeats under the key were allowed until" if is_over else "Repeats under the key are allowed until"
         found.append(Moment(label, standing["window_end"]))
     if standing["absence_final_from"] is not None and operation["status"] == Status.UNCERTAIN:
-        found.append(Moment("Asked after this, not knowing is final", standing["absence_final_from"]))
+        found.append(Moment("“Not there” is final from", standing["absence_final_from"]))
     return found
 
 

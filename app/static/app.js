@@ -65,6 +65,10 @@
   const units = [["year", 31_536_000], ["month", 2_592_000], ["day", 86_400], ["hour", 3_600], ["minute", 60]];
   const words = new Intl.RelativeTimeFormat(document.documentElement.lang || "en", { numeric: "auto" });
   const clock = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+  const clockThisYear = new Intl.DateTimeFormat(undefined, {
+    month: "short", day: "numeric", hour: "numeric", minute: "2-digit", second: "2-digit",
+  });
+  const moment = (at, now) => (new Date(at).getFullYear() === new Date(now).getFullYear() ? clockThisYear : clock).format(at);
 
   const relative = (seconds) => {
     for (const [unit, size] of units) {
@@ -90,7 +94,7 @@
       const beside = document.createElement("span");
       beside.className = "ago";
       beside.textContent = ago;
-      time.replaceChildren(`${clock.format(at)} `, beside);
+      time.replaceChildren(`${moment(at, now)} `, beside);
     }
   };
 
@@ -195,6 +199,18 @@
     // A poll that works again says that the trouble is over.
     const isPoll = event.detail.elt.getAttribute("hx-trigger")?.startsWith("every");
     if (isPoll && event.detail.successful) document.getElementById("trouble")?.replaceChildren();
+  });
+
+  // ---- forms: sent once, however often the button is pressed
+
+  document.addEventListener("submit", (event) => {
+    const form = event.target;
+    if (form.method !== "post") return;
+    if (form.dataset.sent !== undefined) event.preventDefault();
+    form.dataset.sent = "";
+  });
+  addEventListener("pageshow", () => {
+    for (const form of document.querySelectorAll("form[data-sent]")) delete form.dataset.sent;
   });
 
   // ---- keyboard: "/" goes to the search, as people expect

@@ -18,6 +18,7 @@ KEPT: Final = frozenset({"account", "resume-work", "sign-in", "workflow"})
 """Pages that the README shows."""
 WIDE: Final = {"width": 1280, "height": 800}
 NARROW: Final = {"width": 360, "height": 740}
+_PAINTED_MS: Final = 100
 LOOKS: Final = (("light", "light", WIDE), ("dark", "dark", WIDE), ("narrow", "light", NARROW))
 
 
@@ -30,6 +31,8 @@ def take(page: Page, name: str, folder: Path) -> list[Path]:
     for look, scheme, size in LOOKS:
         page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
         page.set_viewport_size(size)
+        # A page that was just resized may be taken before all of it is painted again.
+        page.wait_for_timeout(_PAINTED_MS)
         path = target / f"{name}-{look}.png"
         page.screenshot(path=path, full_page=True, animations="disabled")
         taken.append(path)

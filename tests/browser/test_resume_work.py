@@ -216,6 +216,42 @@ def test_of_two_who_decide_at_once_the_second_sees_why_not(hall, sign_in, tmp_pa
     take(second.page, "work-refused", tmp_path)
 
 
+def test_a_button_that_is_pressed_twice_is_taken_once(hall, op):
+    scene = hall.stage.mail()
+    scene.lose()
+    look_at(op, scene)
+    sent = []
+    op.page.on("request", lambda request: sent.append(request.url) if request.method == "POST" else None)
+    write_that_it_happened(op)
+
+    op.page.get_by_role("button", name="It happened", exact=True).dblclick()
+
+    expect(lead(op)).to_have_text("Everything is done")
+    expect(op.page.locator("#conflict")).to_have_count(0)
+    assert len(sent) == 1
+
+
+def test_the_whole_line_of_the_list_leads_to_its_work_and_copying_stays_apart(hall, op):
+    scene = hall.stage.prepare(key="anywhere-on-the-line")
+    op.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    op.go("/resume-work?q=anywhere")
+
+    op.page.get_by_role("button", name=f"Copy workflow id {scene.workflow_id}").click()
+    expect(op.page.locator("#said")).to_have_text("Copied.")
+    assert op.path == "/resume-work?q=anywhere"
+    line = op.page.get_by_role("cell", name="0 of 1 completed").bounding_box()
+    op.page.mouse.click(line["x"] + 5, line["y"] + 5)
+
+    op.page.wait_for_url(f"**/resume-work/{scene.workflow_id}")
+
+
+@pytest.mark.parametrize("path", ["/resume-work?q=nothing-of-the-kind", "/password", "/nowhere"])
+def test_a_page_that_fits_does_not_scroll(op, path):
+    op.go(path)
+
+    assert op.page.evaluate("document.documentElement.scrollHeight - document.documentElement.clientHeight") == 0
+
+
 def test_absence_can_be_attested_only_after_the_countdown(hall, op):
     scene = hall.stage.mail()
     scene.begin().report("unknown")
