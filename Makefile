@@ -44,6 +44,7 @@ lint: $(VENV)/.dev
 
 test: lint tools
 	$(BIN)/pytest -n 2 -m "not soak" $(ARGS)
+	.ci/langgraph $(BIN)
 
 soak: $(VENV)/.dev tools
 	$(BIN)/pytest -m soak $(ARGS)
@@ -67,6 +68,9 @@ lock: | $(BIN)/python
 	$(VENV)/lock/bin/python -m pip install --quiet 'uv>=0.9,<1'
 	$(LOCK) --extra server --extra postgres --output-file requirements/server.lock
 	$(LOCK) --extra dev --constraint requirements/server.lock --output-file requirements/dev.lock
+	for version in 1.1.5 1.2.12; do $(LOCK) --extra server --extra postgres --extra langchain \
+		requirements/langgraph/tests.in requirements/langgraph/$$version.in --constraint requirements/server.lock \
+		--output-file requirements/langgraph/$$version.lock || exit 1; done
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
