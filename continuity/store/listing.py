@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
 
 import sqlalchemy as sa
 
@@ -22,10 +23,13 @@ from continuity.store.workflows import HEAD, AnyRow
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Row
 
+    AnySelect = sa.Select[*tuple[Any, ...]]
+
 LOOKED_AT_MOST: Final = 2_000
 """Rows of the leading index that one page of a search looks at, of each workspace."""
 _BRANCHES_AT_ONCE: Final = 100
 """SQLite takes 500 in one statement."""
+_STATEMENTS_KEPT: Final = 256
 _LIVING: Final = tuple(phase for phase in PHASES if phase != "deleted")
 _PK: Final = workflows.c.workflow_pk
 _IS_LISTED: Final = (workflows.c.deleting_at.is_(None), workflows.c.deleted_at.is_(None))
@@ -68,11 +72,14 @@ def page(connection: Connection, asked: Question, *, count: int) -> tuple[Sequen
     if not asked.places:
         return [], 0
     if not asked.term_indexes:
-        return _heads(connection, _newest(asked, count), count), 0
+        found: list[AnyRow] = []
+        for statement in _newest(tuple(asked.places), asked.phase, has_before=asked.before is not None, count=count):
+            found += connection.execute(statement, {"before": asked.before}).all()
+        return _first(found, count), 0
     leading = _rarest(connection, asked)
     floor = max(_floor(connection, leading, place, asked.before) for place in asked.places)
     branches = [_having(leading, place, asked, floor, count) for place in asked.places]
-    return _heads(connection, branches, count), floor
+    return _first([row for heads in _heads(branches, count) for row in connection.execute(heads)], count), floor
 
 
 def one(connection: Connection, workflow_id: str, asked: Question) -> Sequence[AnyRow]:
@@ -93,28 +100,38 @@ _SHOWN: Final = HEAD.add_columns(workspaces.c.name.label("workspace")).join(
 )
 
 
-def _heads(connection: Connection, branches: Sequence[sa.Select[int]], count: int) -> Sequence[AnyRow]:
-    """Return the newest of what the branches find; each of them ends by its own limit."""
-    found: list[AnyRow] = []
+def _heads(branches: Sequence[sa.Select[int]], count: int) -> list[AnySelect]:
+    """Return statements for the heads of what the branches find; each branch ends by its own limit."""
+    statements = []
     for start in range(0, len(branches), _BRANCHES_AT_ONCE):
         parts = [branch.subquery() for branch in branches[start : start + _BRANCHES_AT_ONCE]]
         pks = sa.union_all(*(sa.select(part.c.workflow_pk) for part in parts)).subquery()
-        statement = _SHOWN.where(_PK.in_(sa.select(pks.c.workflow_pk))).order_by(_PK.desc()).limit(count)
-        found += connection.execute(statement).all()
-    return sorted(found, key=lambda row: -row.workflow_pk)[:count]
+        statement = _SHOWN.where(_PK.in_(sa.select(pks.c.workflow_pk)))
+        statements.append(statement.order_by(_PK.desc()).limit(count))
+    return statements
 
 
-def _newest(asked: Question, count: int) -> list[sa.Select[int]]:
-    """Return the statements that find the newest rows of each workspace, or of each phase where all are asked for."""
+def _first(rows: Sequence[AnyRow], count: int) -> Sequence[AnyRow]:
+    return sorted(rows, key=lambda row: -row.workflow_pk)[:count]
+
+
+@lru_cache(maxsize=_STATEMENTS_KEPT)
+def _newest(places: tuple[int | None, ...], phase: str | None, *, has_before: bool, count: int) -> Sequence[AnySelect]:
+    """Return the statements for the newest rows of each workspace, or of each phase where all are looked into.
+
+    Kept: browsers that watch a list ask them every five seconds, and they take longer to make than to answer.
+    """
     statement = sa.select(_PK).where(*_IS_LISTED)
-    if asked.before is not None:
-        statement = statement.where(workflows.c.workflow_pk < asked.before)
+    if has_before:
+        statement = statement.where(sa.bindparam("before", type_=sa.BigInteger()) > _PK)
     statement = statement.order_by(_PK.desc()).limit(count)
-    if asked.workspaces_seen is not None:
-        if asked.phase is not None:
-            statement = statement.where(workflows.c.phase == asked.phase)
-        return [statement.where(workflows.c.workspace_pk == place) for place in asked.places]
-    return [statement.where(workflows.c.phase == phase) for phase in ([asked.phase] if asked.phase else _LIVING)]
+    wanted = [phase] if phase is not None else [None] if places != (None,) else _LIVING
+    branches = []
+    for place in places:
+        for each in wanted:
+            branch = statement if place is None else statement.where(workflows.c.workspace_pk == place)
+            branches.append(branch if each is None else branch.where(workflows.c.phase == each))
+    return _heads(branches, count)
 
 
 # ---- searching
@@ -148,17 +165,9 @@ def _rarest(connection: Connection, asked: Question) -> _Leading:
     if len(candidates) == 1:
         return candidates[0]
 
-    def counted(leading: _Leading) -> int:
-        return sum(
-            _bounded_count(connection, leading.rows(place, asked.before)[0], LOOKED_AT_MOST) for place in asked.places
-        )
-
-    return min(candidates, key=counted)
-
-
-def _bounded_count(connection: Connection, rows: sa.Select[int], most: int) -> int:
-    counted = sa.select(sa.func.count()).select_from(rows.limit(most).subquery())
-    return int(connection.execute(counted).scalar_one())
+    branches = [[leading.rows(place, asked.before) for place in asked.places] for leading in candidates]
+    counts = _counted(connection, _bounded_counts(branches, LOOKED_AT_MOST), LOOKED_AT_MOST)
+    return candidates[counts.index(min(counts))]
 
 
 def _floor(connection: Connection, leading: _Leading, place: int | None, before: int | None) -> int:
@@ -200,14 +209,45 @@ def count_by_phase(
     connection: Connection, workspaces_seen: frozenset[int] | None, phases: Sequence[str]
 ) -> Mapping[str, int]:
     """Return how many workflows are stored in each of these phases, each counted to one more than 1,000."""
-    columns = []
-    for phase in phases:
-        rows = sa.select(sa.literal(1).label("one")).where(workflows.c.phase == phase)
-        if workspaces_seen is not None:
-            rows = rows.where(workflows.c.workspace_pk.in_(sorted(workspaces_seen)))
-        counted = rows.limit(limits.EXACT_COUNT_MAX + 1).subquery()
-        columns.append(sa.select(sa.func.count()).select_from(counted).scalar_subquery().label(phase))
-    return dict(zip(phases, connection.execute(sa.select(*columns)).one(), strict=True))
+    most = limits.EXACT_COUNT_MAX + 1
+    statements = _phase_counts(tuple(Question(workspaces_seen).places), tuple(phases), most)
+    counts = _counted(connection, statements, most) if statements else [0] * len(phases)
+    return dict(zip(phases, counts, strict=True))
+
+
+@lru_cache(maxsize=_STATEMENTS_KEPT)
+def _phase_counts(places: tuple[int | None, ...], phases: tuple[str, ...], most: int) -> Sequence[AnySelect]:
+    """Return the statements of `count_by_phase`, kept as those of the newest rows are."""
+    return _bounded_counts([[_Leading(None, phase).rows(place, None) for place in places] for phase in phases], most)
+
+
+def _bounded_counts(
+    branches: Sequence[Sequence[tuple[sa.Select[int], sa.Column[int]]]], most: int
+) -> Sequence[AnySelect]:
+    """Return as many statements as it takes to count the rows of several lists of branches, each to `most`.
+
+    In the order of the index, which they are counted for: without one PostgreSQL would read the table from its
+    beginning in the hope to meet enough of them soon.
+    """
+    return [
+        sa.select(*(
+            _bounded(each[start : start + _BRANCHES_AT_ONCE], most).label(f"n{number}")
+            for number, each in enumerate(branches)
+        ))
+        for start in range(0, max(map(len, branches)), _BRANCHES_AT_ONCE)
+    ]  # fmt: skip
+
+
+def _counted(connection: Connection, statements: Sequence[AnySelect], most: int) -> list[int]:
+    """Run what `_bounded_counts` made and add it up, to `most`."""
+    parts = [connection.execute(statement).one() for statement in statements]
+    return [min(sum(each), most) for each in zip(*parts, strict=True)]
+
+
+def _bounded(branches: Sequence[tuple[sa.Select[int], sa.Column[int]]], most: int) -> sa.ScalarSelect[int]:
+    parts = [rows.order_by(pk.desc()).limit(most).subquery() for rows, pk in branches]
+    together = sa.union_all(*(sa.select(part.c.workflow_pk) for part in parts)).limit(most).subquery()
+    return sa.select(sa.func.count()).select_from(together).scalar_subquery()
 
 
 def workspace_by_name(connection: Connection, name: str) -> int | None:

@@ -20,7 +20,7 @@ from continuity.services import workflows as creating
 from continuity.services.callers import Caller
 from continuity.services.deletion import TOMBSTONES
 from continuity.services.identifiers import new_id
-from continuity.services.ledger import head_columns, operation_columns, seal_json, vault_facts
+from continuity.services.ledger import OPERATORS, head_columns, operation_columns, seal_json, vault_facts
 from continuity.services.partitions import ensure_partition
 from continuity.store import deletion, schema
 from continuity.store import workflows as statements
@@ -105,7 +105,8 @@ class Sealer:
             head = vault.shred(workflow_id, recorded=head)
             value = {
                 "workflow_key": key, "workspace": origin.home_workspace, "creator": origin.principal,
-                "creator_role": origin.kind.value, "created": now_us,
+                "creator_role": origin.kind.value, "created": now_us, "owner": self._owner_pk, "namespace": OPERATORS,
+                "retained": 0, "reserved": 0,
             }  # fmt: skip
             place = Place("continuity_workflows", TOMBSTONES, workflow_id, "sealed_tombstone")
             left.append([
