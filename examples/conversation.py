@@ -48,7 +48,7 @@ class Agent:
 
 def main(agent: Agent, argv: Sequence[str] | None = None, *, trace: Callable[[str], None] | None = None) -> int:
     """Run `start` or `resume` of an agent; return the exit code. `trace` is told the points that a run passes."""
-    options = _parser(agent).parse_args(argv)
+    options = options_of(agent, argv)
     return tell(lambda: _talk(agent, options, trace), ask_again="Resume the thread: AtMem knows what is safe.")
 
 
@@ -58,16 +58,20 @@ def _talk(agent: Agent, options: argparse.Namespace, trace: Callable[[str], None
     with ContinuityClient(options.url, credential(), observer=observer, trace=trace) as client:
         runner = GovernedToolRunner(client, agent.tools(options), namespace=agent.name, enabled=True)
         with _checkpoints(Path(options.checkpoints)) as saver:
-            graph = _graph(runner, agent.calls(options), saver)
+            graph = graph_of(governed_langgraph_tools(runner), agent.calls(options), saver)
             has_begun = bool(graph.get_state(config).values)
             if has_begun and options.command == "start":
                 raise MistakeError(f"The thread {options.thread!r} has begun: resume it, or choose another --thread.")
             if not has_begun and options.command == "resume":
                 raise MistakeError(f"The thread {options.thread!r} has not begun: start it.")
             graph.invoke(None if has_begun else {"messages": [("user", "Go.")]}, config, durability="sync")
-            messages = graph.get_state(config).values["messages"]
+            return answer_of(options.thread, graph.get_state(config).values["messages"])
+
+
+def answer_of(thread: str, messages: Sequence[Any]) -> dict[str, Any]:
+    """Return what is printed of a conversation that has ended: what came of each call."""
     return {
-        "thread": options.thread,
+        "thread": thread,
         "calls": [
             {"id": message.tool_call_id, "tool": message.name, "status": message.status, "content": message.content}
             for message in messages
@@ -76,7 +80,9 @@ def _talk(agent: Agent, options: argparse.Namespace, trace: Callable[[str], None
     }
 
 
-def _graph(runner: GovernedToolRunner, calls: Calls, saver: SqliteSaver) -> Any:
+def graph_of(governed_tools: Any, calls: Calls, saver: Any) -> Any:
+    """Compile model → tools → model; the node `governed_tools` is all that AtMem has to do with it."""
+
     def model(state: Any) -> dict[str, Any]:
         message_id = f"msg_{uuid.uuid4().hex}"
         if state["messages"][-1].type == "tool":
@@ -92,7 +98,7 @@ def _graph(runner: GovernedToolRunner, calls: Calls, saver: SqliteSaver) -> Any:
 
     graph: Any = StateGraph(MessagesState)
     graph.add_node("model", model)
-    graph.add_node("tools", governed_langgraph_tools(runner))
+    graph.add_node("tools", governed_tools)
     graph.add_edge(START, "model")
     graph.add_conditional_edges("model", where, ["tools", END])
     graph.add_edge("tools", "model")
@@ -111,7 +117,8 @@ def _checkpoints(path: Path) -> Iterator[SqliteSaver]:
         connection.close()
 
 
-def _parser(agent: Agent) -> argparse.ArgumentParser:
+def options_of(agent: Agent, argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """Read the command line of an agent."""
     parser = argparse.ArgumentParser(prog=f"python -m examples.{agent.name}.agent", epilog=EPILOG)
     commands = parser.add_subparsers(dest="command", required=True)
     for name, about in (("start", "begin a conversation"), ("resume", "take one up where it was left")):
@@ -121,4 +128,4 @@ def _parser(agent: Agent) -> argparse.ArgumentParser:
         for option, help_text in agent.options.items():
             command.add_argument(f"--{option}", required=True, help=help_text)
         add_addresses(command)
-    return parser
+    return parser.parse_args(argv)

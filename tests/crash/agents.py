@@ -8,16 +8,23 @@ about to write the checkpoint after them. ``python -m tests.crash.agents`` is th
 from __future__ import annotations
 
 import argparse
+import asyncio
 import os
 import signal
 import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
-from examples import local_server
+from continuity.client import AsyncContinuityClient
+from continuity.integrations import AsyncGovernedToolRunner
+from continuity.integrations.langgraph import agoverned_langgraph_tools
+from continuity.terminal import credential, tell
+from examples import conversation, local_server
 from examples.blind_agent import agent as blind_agent
 from examples.blind_agent import printer
 from examples.mailing_agent import agent as mailing_agent
@@ -51,7 +58,7 @@ class Death:
                 os.kill(os.getpid(), signal.SIGKILL)
 
     def before(self, point: str, method: Callable[..., Any]) -> Callable[..., Any]:
-        """Pass a point before a method of the saver is run, once every call of the message is settled."""
+        """Pass a point before a method of the saver, a coroutine function or not, once every call is settled."""
 
         def dying(*arguments: Any, **options: Any) -> Any:
             if self._settled == CALLS:
@@ -70,6 +77,32 @@ def agent(*, name: str, argv: list[str], environment: Mapping[str, str], die_at:
     sys.exit(AGENTS[name].main(argv, trace=death.passed))
 
 
+def awaited_agent(
+    *, name: str, argv: list[str], environment: Mapping[str, str], die_at: str = "", time: int = 1
+) -> None:
+    """Be the same agent on an event loop: the async client, node and saver."""
+    os.environ.update(environment)
+    death = Death(die_at, time)
+    AsyncSqliteSaver.aput_writes = death.before("writes.before", AsyncSqliteSaver.aput_writes)
+    AsyncSqliteSaver.aput = death.before("checkpoint.before", AsyncSqliteSaver.aput)
+    options = conversation.options_of(AGENTS[name].AGENT, argv)
+    sys.exit(tell(lambda: asyncio.run(_awaited(AGENTS[name].AGENT, options, death)), ask_again=""))
+
+
+async def _awaited(agent: conversation.Agent, options: argparse.Namespace, death: Death) -> dict[str, Any]:
+    config = {"configurable": {"thread_id": options.thread}}
+    Path(options.checkpoints).parent.mkdir(exist_ok=True)
+    async with (
+        AsyncContinuityClient(options.url, credential(), trace=death.passed) as client,
+        AsyncSqliteSaver.from_conn_string(options.checkpoints) as saver,
+    ):
+        runner = AsyncGovernedToolRunner(client, agent.tools(options), namespace=agent.name, enabled=True)
+        graph = conversation.graph_of(agoverned_langgraph_tools(runner), agent.calls(options), saver)
+        has_begun = bool((await graph.aget_state(config)).values)
+        await graph.ainvoke(None if has_begun else {"messages": [("user", "Go.")]}, config, durability="sync")
+        return conversation.answer_of(options.thread, (await graph.aget_state(config)).values["messages"])
+
+
 def destination(*, name: str, argv: list[str]) -> None:
     """Be the server that an agent acts at."""
     local_server.serve(SERVERS[name].answer, _parser(SERVERS[name]), argv)
@@ -82,4 +115,4 @@ def _parser(server: ModuleType) -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    forks.main({"agent": agent, "destination": destination})
+    forks.main({"agent": agent, "awaited_agent": awaited_agent, "destination": destination})

@@ -104,6 +104,7 @@ class Talk:
     destination: Destination
     folder: Path
     token: str
+    job: str = "agent"
     stops: list[str] = field(default_factory=list)
 
     def run(self, command: str, *, die_at: str = "", time: int = 1) -> tuple[int, Any]:
@@ -114,7 +115,7 @@ class Talk:
             f"--{OPTION[self.destination.name]}", self.destination.address, "--url", self.stage.url,
         ]  # fmt: skip
         process = self.parent.start(
-            "agent", log=log, name=self.destination.name, argv=argv, environment={"ATMEM_EVIDENCE_TOKEN": self.token},
+            self.job, log=log, name=self.destination.name, argv=argv, environment={"ATMEM_EVIDENCE_TOKEN": self.token},
             die_at=die_at, time=time,
         )  # fmt: skip
         status = self.parent.wait(process)
@@ -199,6 +200,21 @@ def test_an_agent_killed_anywhere_leaves_a_thread_that_ends_with_one_effect_a_ca
     expected = ["attempt_in_progress"] if death in LEASED else []
     if (name, death) in ASKS_A_PERSON:
         expected.append(ASKS_A_PERSON[name, death])
+    assert talk.stops == expected
+
+
+@pytest.mark.parametrize("death", DEATHS)
+def test_an_agent_on_an_event_loop_is_held_to_the_same(talk_at, death):
+    point, time = DEATHS[death]
+    with talk_at("blind") as talk:
+        talk.job = "awaited_agent"
+        assert talk.run("start", die_at=point, time=time) == (-9, None)
+
+        is_finished_once(talk)
+
+    expected = ["attempt_in_progress"] if death in LEASED else []
+    if ("blind", death) in ASKS_A_PERSON:
+        expected.append(ASKS_A_PERSON["blind", death])
     assert talk.stops == expected
 
 
