@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 
-from flask import Flask
+from flask import Flask, Request
+from flask.sessions import NullSession, SessionInterface
 from werkzeug.datastructures import ImmutableDict
 
 from app import errors, extensions, health, instance, pages
@@ -41,10 +42,18 @@ BLUEPRINTS = (
 _CLOCK_NOTE_S = 5.0
 
 
+class _NoSessions(SessionInterface):
+    """Flask's signed session, empty and never written: who is signed in says a row (`app.auth`), not a cookie."""
+
+    def open_session(self, app: Flask, request: Request) -> NullSession:  # noqa: ARG002 - Flask calls it so
+        return self.make_null_session(app)
+
+
 class Application(Flask):
-    """Flask with the one JSON writer of this product."""
+    """Flask with the one JSON writer of this product, and without a session of its own."""
 
     json_provider_class = StrictJSONProvider
+    session_interface = _NoSessions()
     # A method that no view takes is answered 405, OPTIONS too: there is no cross-origin use to negotiate. Here and
     # not in the configuration, which comes too late for the view of static files.
     default_config = ImmutableDict({**Flask.default_config, "PROVIDE_AUTOMATIC_OPTIONS": False})

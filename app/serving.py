@@ -25,10 +25,11 @@ from waitress import wasyncore
 from waitress.adjustments import Adjustments
 from waitress.channel import HTTPChannel
 from waitress.server import TcpWSGIServer
-from waitress.task import ThreadedTaskDispatcher, WSGITask
+from waitress.task import WSGITask
 
 from app import logs
 from app.config import Settings
+from app.dispatching import Dispatcher
 from app.framing import BODY_BYTES, HEADER_BYTES, StrictParser
 
 if TYPE_CHECKING:
@@ -211,7 +212,7 @@ class Server(TcpWSGIServer):
         self._is_closed = False
         self._patience = patience or Patience()
         adjustments = _adjustments(listener, settings)
-        dispatcher = ThreadedTaskDispatcher()
+        dispatcher = Dispatcher()
         dispatcher.set_thread_count(settings.threads)
         self._use_poll = hasattr(select, "poll")
         super().__init__(

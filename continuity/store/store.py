@@ -123,7 +123,12 @@ class Store:
             Exception: Whatever `work` raised.
         """
         with self._seam():
-            return self._reading(work, begin="")
+            if self._writer is None or not self._turn.acquire(blocking=False):
+                return self._reading(work, begin="")
+            try:
+                return self._read_in_turn(work)
+            finally:
+                self._turn.release()
 
     def scrub(self) -> bool:
         """Let no file of SQLite keep what was deleted: write the -wal file back and empty it.
@@ -189,6 +194,28 @@ class Store:
             return result
         finally:
             self._readers.give_back(connection, is_sound=is_sound)
+
+    def _read_in_turn(self, work: Callable[[Connection], T]) -> T:
+        """Read over the writing connection of SQLite, while nobody writes.
+
+        Every commit makes the caches of all other connections stale. What comes before a decision (whose token is
+        this?) would read everything anew, and the decision then finds its own connection out of the processor's caches.
+        """
+        connection = self._writer
+        if connection is None:
+            return self._reading(work, begin="")
+        try:
+            return work(connection)
+        except self._storage_errors as error:
+            if failures.is_ours(error):
+                raise
+            # It waits for nobody, and may be broken. A read has no effect, so it is run again.
+            self._drop_writer()
+        finally:
+            _roll_back(connection)
+            if connection.invalidated:
+                self._drop_writer()
+        return self._reading(work, begin="")
 
     # ---- writing, PostgreSQL
 

@@ -186,6 +186,55 @@ class TestSQLite:
         with sqlite_store.engine.connect() as connection:
             assert names(connection) == ["north"]
 
+    def test_a_look_up_does_not_wait_for_a_unit_that_is_being_written(self, sqlite_store: Store):
+        sqlite_store.write(insert("north"))
+        is_begun, may_end = threading.Event(), threading.Event()
+
+        def work(connection: sa.Connection) -> None:
+            insert("south")(connection)
+            is_begun.set()
+            assert may_end.wait(timeout=10)
+
+        writer = threading.Thread(target=sqlite_store.write, args=(work,))
+        writer.start()
+        assert is_begun.wait(timeout=10)
+        found = sqlite_store.autocommit(names)
+        may_end.set()
+        writer.join()
+
+        assert found == ["north"]
+        assert sqlite_store.autocommit(names) == ["north", "south"]
+
+    def test_a_look_up_that_fails_leaves_nothing_behind(self, sqlite_store: Store):
+        sqlite_store.write(insert("north"))
+
+        def fail(connection: sa.Connection) -> None:
+            names(connection)
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            sqlite_store.autocommit(fail)
+        with pytest.raises(sa.exc.DBAPIError):
+            sqlite_store.autocommit(lambda connection: connection.exec_driver_sql("SELECT nothing FROM nowhere"))
+        sqlite_store.write(insert("south"))
+
+        assert sqlite_store.autocommit(names) == ["north", "south"]
+
+    def test_a_look_up_over_a_connection_that_broke_is_made_again(self, sqlite_store: Store):
+        sqlite_store.write(insert("north"))
+        tries = []
+
+        def look(connection: sa.Connection) -> list[str]:
+            tries.append(connection)
+            if len(tries) == 1:
+                raise sqlite.choose_driver()[0].OperationalError("disk I/O error")
+            return names(connection)
+
+        assert sqlite_store.autocommit(look) == ["north"]
+        sqlite_store.write(insert("south"))
+        assert sqlite_store.autocommit(names) == ["north", "south"]
+        assert len(set(tries)) == 2
+
     def test_closing_gives_every_connection_back(self, sqlite_store: Store):
         sqlite_store.read(names)
         sqlite_store.write(insert("north"))
