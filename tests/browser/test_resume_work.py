@@ -491,6 +491,47 @@ def test_without_a_mouse_work_is_found_and_decided(hall, op):
     op.page.wait_for_url("**/resume-work")
 
 
+@pytest.mark.parametrize("scripts", [True, False])
+def test_the_keyboard_goes_on_where_something_was_said(hall, open_visit, scripts):
+    scene = hall.stage.mail()
+    scene.lose()
+    visit = open_visit(hall.url, java_script_enabled=scripts)
+    visit.sign_in("op", hall.password("op"))
+    look_at(visit, scene)
+    agree = write_that_it_happened(visit)
+    keys = visit.page.keyboard
+
+    agree.get_by_label("Result for the agent, as JSON").fill("{")
+    agree.get_by_label("Why you are sure").press("Tab")
+    keys.press("Enter")
+    expect(agree.get_by_label("Result for the agent, as JSON")).to_be_focused()
+    expect(agree.get_by_label("Result for the agent, as JSON")).to_be_in_viewport()
+    keys.press("Control+A")
+    keys.type("null")
+    keys.press("Tab")
+    keys.press("Tab")
+    keys.press("Enter")
+
+    expect(lead(visit)).to_have_text("Everything is done")
+    expect(said(visit)).to_be_focused()
+    keys.press("Tab")
+    expect(visit.page.locator("#to-list")).to_be_focused()
+
+
+def test_after_a_refusal_the_keyboard_begins_at_the_reason(hall, op):
+    scene = hall.stage.mail()
+    scene.lose()
+    look_at(op, scene)
+    op.page.route("**/live?*", lambda route: route.abort())
+    write_that_it_happened(op)
+    scene.pause()
+
+    op.page.get_by_role("button", name="It happened", exact=True).press("Enter")
+
+    expect(op.page.locator("#conflict")).to_be_focused()
+    expect(op.page.locator("#conflict")).to_be_in_viewport()
+
+
 def walk(visit, name):
     """Press Tab until what has the focus is called `name`."""
     for _ in range(80):
