@@ -32,7 +32,7 @@ from sqlalchemy import Connection
 
 from continuity import jsontext
 from continuity.errors import ConflictError, ThrottledError
-from observations import schema, store
+from observations import moves, schema, store
 from observations.costs import (
     Attempt,
     Charge,
@@ -59,8 +59,8 @@ ATTEMPT_DAYS: Final = 400
 PLACES: Final = 4
 """Callers that use the database at a time. As many more may wait: an agent sends an event once, so whoever comes
 in the same moment as others must not be sent away, and half of the server's threads stay free of events."""
-PLACE_WAIT_S: Final = 0.5
-"""How long a caller waits for a place: a quarter of what a producer gives an event."""
+PLACE_WAIT_S: Final = 1.0
+"""How long a caller waits for a place: half of what a producer gives an event."""
 BATCH: Final = 100
 """Most events of one transaction."""
 PAUSE_S: Final = 0.002
@@ -184,6 +184,7 @@ class _Change:
     charges: tuple[Charge | None, Charge | None] = (None, None)
     names: tuple[str, str] = ("", "")
     """Charge source and charge id."""
+    now_us: int = 0
 
 
 def observe(connection: Connection, scope: store.HeldScope, event: Event, *, now_us: int) -> Result:
@@ -217,7 +218,13 @@ def _observe_new(
     if workflow is None:
         workflow = store.insert_workflow(connection, scope_pk, event.workflow_id, at_us=time_us(event))
     change = _Change(
-        scope_pk, event.attempt_id, workflow, (None if held is None else held.attempt, attempt), charges, _names(event)
+        scope_pk,
+        event.attempt_id,
+        workflow,
+        (None if held is None else held.attempt, attempt),
+        charges,
+        _names(event),
+        now_us,
     )
     if not _apply(connection, change):
         return _refuse(connection, scope_pk, event, "limit", workflow_pk=workflow.workflow_pk, now_us=now_us)
@@ -348,6 +355,7 @@ def _save(connection: Connection, change: _Change) -> None:
             is_new=before is None,
         )  # fmt: skip
         first_us, last_us = min(workflow.first_us, after.first_us), max(workflow.last_us, after.last_us)
+        _note_moves(connection, change)
         if (first_us, last_us) != (workflow.first_us, workflow.last_us):
             store.set_times(connection, workflow.workflow_pk, first_us=first_us, last_us=last_us)
     known, charge = change.charges
@@ -356,6 +364,15 @@ def _save(connection: Connection, change: _Change) -> None:
         store.save_charge(
             connection, change.scope_pk, charge_source=source, charge_id=charge_id, charge=charge, is_new=known is None
         )
+
+
+def _note_moves(connection: Connection, change: _Change) -> None:
+    """Keep where attempt and workflow stood in their lists, if they now begin earlier."""
+    (before, after), workflow = change.attempts, change.workflow
+    if before is not None and after.first_us < before.first_us:
+        moves.note(connection, workflow.workflow_pk, change.attempt_id, was_us=before.first_us, now_us=change.now_us)
+    if after.first_us < workflow.first_us:
+        moves.note(connection, workflow.workflow_pk, "", was_us=workflow.first_us, now_us=change.now_us)
 
 
 def _move_pairs(connection: Connection, change: _Change) -> None:

@@ -24,7 +24,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from continuity.errors import MalformedError
-from observations import schema, store
+from observations import moves, schema, store
 from observations.costs import DAY_US, TALLY, Attempt, Cause, Charge, Outcome, Vector, added, join
 from observations.cursors import Cursors
 
@@ -340,14 +340,14 @@ class Queries:
             actor: Who asks; a cursor is good for nobody else.
             limit: Most lines, 1 to `PAGE_MOST`.
             cursor: `WorkflowPage.next_cursor` of the page before. Workflows that came after the first page are not
-                shown on later ones. A search looks at a bounded number of workflows a page, so that a page may be
-                short, or empty, and have a next one.
+                shown on later ones, and one whose first time has moved since stands where it stood. A search looks
+                at a bounded number of workflows a page, so that a page may be short, or empty, and have a next one.
 
         Raises:
             MalformedError: The limit or the cursor is not what it must be.
         """
         _check_limit(limit)
-        question = [actor, "workflows", *asked.range.scopes, asked.range.first_day, asked.range.last_day,
+        question = [actor, "workflows", 2, *asked.range.scopes, asked.range.first_day, asked.range.last_day,
                     -1 if asked.outcome is None else int(asked.outcome), asked.search]  # fmt: skip
         now_us = self.now_us()
         position = None if cursor is None else self.cursors.read(cursor, asked=question, now_us=now_us)
@@ -379,7 +379,7 @@ class Queries:
             MalformedError: The limit or the cursor is not what it must be.
         """
         _check_limit(limit)
-        question, now_us = [actor, "attempts", scope, workflow_id], self.now_us()
+        question, now_us = [actor, "attempts", 2, scope, workflow_id], self.now_us()
         position = None if cursor is None else self.cursors.read(cursor, asked=question, now_us=now_us)
 
         def work(connection: Connection) -> tuple[WorkflowLine, list[AttemptLine], list[Any] | None] | None:
@@ -496,29 +496,50 @@ def _listed(
 ) -> tuple[list[WorkflowLine], list[Any] | None]:
     """Return a page newest first, each scope read along its index and merged."""
     workflows = schema.workflows
-    first_us, workflow_pk, newest_pk = position or (None, None, None)
-    if newest_pk is None:
+    if position is None:
         newest_pk = connection.execute(sa.select(sa.func.max(workflows.c.workflow_pk))).scalar_one() or 0
+        pin = moves.newest(connection)
+    else:
+        *_, newest_pk, pin = position
+    stood = moves.moved_workflows(connection, pin)
+    scope_pks = _scope_pks(connection, asked.range.scopes)
+    found = [_behind(connection, asked, scope_pk, position, limit=limit + 1 + len(stood)) for scope_pk in scope_pks]
+    rows = [row for rows in found for row in rows if row.workflow_pk not in stood]
+    if stood:
+        moved = _LINE.where(workflows.c.workflow_pk.in_(stood), workflows.c.scope_pk.in_(scope_pks))
+        rows += [row for row in connection.execute(moved) if _stood_behind(row, stood, asked, position)]
+    places = [(stood.get(row.workflow_pk, row.first_us), row.workflow_pk, row) for row in rows]
+    places.sort(key=lambda place: place[:2], reverse=True)
+    after = [*places[limit - 1][:2], newest_pk, pin] if len(places) > limit else None
+    return [_line(row) for _, _, row in places[:limit]], after
+
+
+def _behind(
+    connection: Connection, asked: WorkflowFilter, scope_pk: int, position: list[Any] | None, *, limit: int
+) -> Sequence[Any]:
+    """Return workflows of one scope behind a position, newest first, along the index."""
+    workflows = schema.workflows
     wanted = [
+        workflows.c.scope_pk == scope_pk,
         workflows.c.first_us >= asked.range.first_day * DAY_US,
         workflows.c.first_us < (asked.range.last_day + 1) * DAY_US,
-        workflows.c.workflow_pk <= newest_pk,
     ]
     if asked.outcome is not None:
         # Written out, as an index over these alone is chosen only for what the database can read.
         wanted.append(sa.text(f"observations_workflows.{asked.outcome.word} > 0"))  # type: ignore[arg-type]
-    if first_us is not None:
-        wanted.append(sa.tuple_(workflows.c.first_us, workflows.c.workflow_pk) < (first_us, workflow_pk))
+    if position is not None:
+        wanted.append(sa.tuple_(workflows.c.first_us, workflows.c.workflow_pk) < tuple(position[:2]))
+        wanted.append(workflows.c.workflow_pk <= position[2])
     order = (workflows.c.first_us.desc(), workflows.c.workflow_pk.desc())
-    found = [
-        connection.execute(
-            _LINE.where(workflows.c.scope_pk == scope_pk, *wanted).order_by(*order).limit(limit + 1)
-        ).all()
-        for scope_pk in _scope_pks(connection, asked.range.scopes)
-    ]
-    rows = list(heapq.merge(*found, key=lambda row: (-row.first_us, -row.workflow_pk)))[: limit + 1]
-    after = [rows[limit - 1].first_us, rows[limit - 1].workflow_pk, newest_pk] if len(rows) > limit else None
-    return [_line(row) for row in rows[:limit]], after
+    return connection.execute(_LINE.where(*wanted).order_by(*order).limit(limit)).all()
+
+
+def _stood_behind(row: Any, stood: dict[int, int], asked: WorkflowFilter, position: list[Any] | None) -> bool:
+    """Say whether a workflow that has moved stood in the rest of the list when its first page was read."""
+    was_us = stood[row.workflow_pk]
+    is_in_range = asked.range.first_day <= was_us // DAY_US <= asked.range.last_day
+    is_behind = position is None or ((was_us, row.workflow_pk) < tuple(position[:2]) and row.workflow_pk <= position[2])
+    return is_in_range and is_behind and (asked.outcome is None or getattr(row, asked.outcome.word) > 0)
 
 
 def _searched(
@@ -575,21 +596,27 @@ def _time_line(
     connection: Connection, workflow: Any, *, limit: int, position: list[Any] | None
 ) -> tuple[list[AttemptLine], list[Any] | None]:
     attempts = schema.attempts
-    statement = (
-        sa.select(attempts, sa.literal(workflow.workflow_id).label("workflow_id"))
-        .where(attempts.c.workflow_pk == workflow.workflow_pk)
-        .order_by(attempts.c.first_us, attempts.c.attempt_id)
-        .limit(limit + 1)
+    key = (attempts.c.first_us, attempts.c.attempt_id)
+    statement = sa.select(attempts, sa.literal(workflow.workflow_id).label("workflow_id")).where(
+        attempts.c.workflow_pk == workflow.workflow_pk
     )
-    if position is not None:
-        statement = statement.where(sa.tuple_(attempts.c.first_us, attempts.c.attempt_id) > tuple(position))
-    rows = connection.execute(statement).all()
+    *last, pin = position or (-1, "", moves.newest(connection))
+    stood = moves.moved_attempts(connection, workflow.workflow_pk, pin)
+    page = statement.where(sa.tuple_(*key) > tuple(last)).order_by(*key).limit(limit + 1 + len(stood))
+    found = [row for row in connection.execute(page) if row.attempt_id not in stood]
+    if stood:
+        moved = connection.execute(statement.where(attempts.c.attempt_id.in_(stood)))
+        found += [row for row in moved if (stood[row.attempt_id], row.attempt_id) > tuple(last)]
+    places = [(stood.get(row.attempt_id, row.first_us), row.attempt_id, row) for row in found]
+    if stood:
+        places.sort(key=lambda place: place[:2])
+    rows = [row for _, _, row in places[: limit + 1]]
     lines = []
     for row in rows[:limit]:
         sums = added(store.find_attempt_days(connection, row.scope_pk, row.attempt_id).values())
         charges = _charge_lines(connection, row) if sums else []
         lines.append(AttemptLine(row.attempt_id, store.attempt_of(row), sums_of(sums), charges))
-    after = [rows[limit - 1].first_us, rows[limit - 1].attempt_id] if len(rows) > limit else None
+    after = [*places[limit - 1][:2], pin] if len(rows) > limit else None
     return lines, after
 
 
@@ -598,7 +625,7 @@ def _charge_lines(connection: Connection, attempt: Any) -> list[ChargeLine]:
     statement = (
         sa.select(charges)
         .where(charges.c.scope_pk == attempt.scope_pk, charges.c.attempt_id == attempt.attempt_id)
-        .order_by(charges.c.first_us)
+        .order_by(charges.c.first_us, charges.c.charge_source, charges.c.charge_id)
         .limit(CHARGES_SHOWN)
     )
     return [ChargeLine(row.charge_source, row.charge_id, store.charge_of(row)) for row in connection.execute(statement)]

@@ -8,11 +8,13 @@ Rules:
 * `check` reads one unchanging state and writes nothing.
 * `rebuild` writes in small transactions while events go on coming: a workflow that differs is written anew from its
   events; a sum that differs is corrected by the difference that one reading saw between it and the truth, which
-  stays the same whatever is added to both meanwhile.
+  stays the same whatever is added to both meanwhile. Two at once would correct it twice: the later one claims the
+  work, and the earlier one stops.
 """
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -22,6 +24,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from continuity import jsontext
+from continuity.errors import ConflictError
 from observations import schema, store
 from observations.costs import (
     TALLY,
@@ -48,7 +51,8 @@ WORKFLOWS_WRITTEN: Final = 20
 """Workflows of one writing transaction."""
 PAUSE_S: Final = 0.005
 """Between writing transactions, for whoever else writes."""
-_TRIES: Final = 3
+_CLAIM: Final = "rebuild"
+_TOKEN_BYTES: Final = 16
 
 Progress = Callable[[int], None]
 """Called with the number of events read so far."""
@@ -181,26 +185,49 @@ def rebuild(units: store.Units, progress: Progress = lambda _events: None) -> Fi
 
     Raises:
         UnavailableError: Storage cannot answer; what was corrected stays so.
+        ConflictError: Another one has begun meanwhile and makes right what is left.
         RuntimeError: Accepted events contradict each other.
     """
+    token = secrets.token_hex(_TOKEN_BYTES)
+    units.write(lambda connection: _claim(connection, token))
     found = check(units, progress)
     if found.workflows:
-        _each_written(units, found.workflows, _rewrite)
+        _each_written(units, found.workflows, _rewrite, token=token)
         sums = check(units, progress)
     else:
         sums = found
-    _each_written(units, sorted(sums.sums.days.items()), _correct_day)
-    _each_written(units, sorted(sums.sums.pairs.items()), _correct_pair)
+    _each_written(units, sorted(sums.sums.days.items()), _correct_day, token=token)
+    _each_written(units, sorted(sums.sums.pairs.items()), _correct_pair, token=token)
     wrong = {*sums.unnamed, *(key[:2] for key in sums.sums.pairs)}
-    _each_written(units, sorted(wrong), _name_again)
+    _each_written(units, sorted(wrong), _name_again, token=token)
+    is_ours = sa.and_(schema.claims.c.name == _CLAIM, schema.claims.c.token == token)
+    units.write(lambda connection: connection.execute(sa.delete(schema.claims).where(is_ours)))
     return found
 
 
-def _each_written(units: store.Units, items: Sequence[Any], write: Callable[[Connection, Any], None]) -> None:
+def _claim(connection: Connection, token: str) -> None:
+    claims = schema.claims
+    is_this = claims.c.name == _CLAIM
+    if connection.execute(sa.update(claims).where(is_this).values(token=token)).rowcount == 0:
+        connection.execute(sa.insert(claims).values(name=_CLAIM, token=token))
+
+
+def _check_claim(connection: Connection, token: str) -> None:
+    # Locked: who claims it next waits for what is written here, and then reads it.
+    claims = schema.claims
+    held = connection.execute(sa.select(claims.c.token).where(claims.c.name == _CLAIM).with_for_update())
+    if held.scalar_one_or_none() != token:
+        raise ConflictError("Another rebuild has begun and makes right what is left; this one has stopped.")
+
+
+def _each_written(
+    units: store.Units, items: Sequence[Any], write: Callable[[Connection, Any], None], *, token: str
+) -> None:
     for start in range(0, len(items), WORKFLOWS_WRITTEN):
         batch = items[start : start + WORKFLOWS_WRITTEN]
 
         def work(connection: Connection, batch: Sequence[Any] = batch) -> None:
+            _check_claim(connection, token)
             # All of them, in one order: events wait, and so does nobody else.
             connection.execute(sa.select(schema.scopes).order_by(schema.scopes.c.scope_pk).with_for_update()).all()
             for item in batch:

@@ -31,7 +31,7 @@ try:
     from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
     from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
 except ImportError as error:
-    raise ImportError("OpenTelemetry is not installed: pip install 'atmem-continuity[otel]'") from error
+    raise ImportError("OpenTelemetry is not installed. In the checkout: python -m pip install '.[otel]'") from error
 
 from continuity.addresses import checked_url
 from continuity.errors import TransportError

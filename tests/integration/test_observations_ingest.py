@@ -268,12 +268,24 @@ def test_a_batch_is_told_event_by_event(store, taking):
         taking.accept_all("local", [event()] * 101)
 
 
-def test_who_comes_in_the_same_moment_as_others_is_not_sent_away(store):
-    taking = taking_on(store)
-    with ThreadPoolExecutor(2 * ingest.PLACES) as pool:
-        told = list(pool.map(lambda n: taking.accept("local", event(attempt_id=f"a{n}")), range(80)))
+def test_who_comes_in_the_same_moment_as_others_is_not_sent_away():
+    class Slow:
+        is_postgresql = True
 
-    assert told == [False] * 80
+        def write(self, work):
+            time.sleep(0.05)
+            return [Result.ACCEPTED]
+
+    taking, together = taking_on(Slow()), threading.Barrier(2 * ingest.PLACES)
+
+    def accept(_number):
+        together.wait(10)
+        return taking.accept("local", event())
+
+    with ThreadPoolExecutor(2 * ingest.PLACES) as pool:
+        told = list(pool.map(accept, range(2 * ingest.PLACES)))
+
+    assert told == [False] * (2 * ingest.PLACES)
 
 
 def test_more_than_may_wait_are_told_at_once():
@@ -308,7 +320,7 @@ def test_more_than_may_wait_are_told_at_once():
     assert first - started < ingest.PLACE_WAIT_S <= min(others) - started
 
 
-def test_who_finds_all_places_taken_is_told_in_half_a_second(sqlite_store):
+def test_who_finds_all_places_taken_is_told_in_a_second(sqlite_store):
     entered, leave = threading.Semaphore(0), threading.Event()
 
     class Slow:
@@ -402,3 +414,33 @@ def test_the_list_filters_by_range_and_scope(store, taking):
     asked = WorkflowFilter(Range(("local",), 1, 9))
 
     assert [each.workflow_id for each in queries_on(store).workflows(asked, actor="me").workflows] == ["new"]
+
+
+def test_of_two_rebuilds_at_once_the_earlier_one_stops_and_nothing_is_corrected_twice(store, taking):
+    for number in range(3):
+        accept(taking, priced(5, f"c{number}", attempt_id=f"a{number}"))
+    for table in (schema.days, schema.pairs):
+        store.write(lambda connection, table=table: connection.execute(sa.update(table).values(cost_lo=9)))
+    assert not recount.check(store).is_sound
+
+    class Overtaken:
+        """A store on which another rebuild runs once this one has read what is wrong."""
+
+        is_postgresql = store.is_postgresql
+        reads = 0
+
+        def read(self, work):
+            found = store.read(work)
+            self.reads += 1
+            if self.reads == 1:
+                recount.rebuild(store)
+            return found
+
+        def write(self, work):
+            return store.write(work)
+
+    with pytest.raises(ConflictError):
+        recount.rebuild(Overtaken())
+
+    assert recount.check(store).is_sound
+    assert totals(store).sums.cost_microusd == 15

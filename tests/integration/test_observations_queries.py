@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 from itertools import chain
 
 import pytest
+import sqlalchemy as sa
 
 from continuity import jsontext
 from continuity.errors import MalformedError
+from observations import moves, recount, schema, transfer
 from observations import queries as reading
-from observations import recount, transfer
 from observations.costs import Cause, Outcome
+from observations.cursors import LIFETIME_US
 from observations.events import parse_event
+from observations.ingest import Ingest
 from observations.queries import DAYS_MOST, SCOPES_MOST, Range, WorkflowFilter
 from tests.observing import LEAST, NOW_US, WHOLE, charge, event, priced, queries_on
 
@@ -252,3 +256,83 @@ def test_what_is_kept_of_an_event_is_the_event():
     sent = event(retry=True, time=1.25)
 
     assert recount.event_of(jsontext.canonical_bytes({**LEAST, **sent.to_json()})) == parse_event(sent.to_json())
+
+
+# --- What moves while it is being read (C02) ---
+
+
+def every_workflow(queries, *, between):
+    """Read the list to its end, two at a time; `between` is called between two pages."""
+    cursor, shown = None, []
+    while True:
+        page = queries.workflows(WorkflowFilter(WHOLE), actor="me", limit=2, cursor=cursor)
+        shown += [line.workflow_id for line in page.workflows]
+        cursor = page.next_cursor
+        if cursor is None:
+            return shown
+        between()
+
+
+def test_a_workflow_whose_first_time_moves_while_the_list_is_read_is_listed_once(store, taking):
+    names = [f"w{n}" for n in range(6)]
+    for number, name in enumerate(names):
+        taking.accept("local", event(workflow_id=name, attempt_id=f"a_{name}", time=1_000_000 - number))
+    late = itertools.cycle(names)
+    times = itertools.count(900_000, -1)
+
+    def move():
+        for _ in range(4):
+            name = next(late)
+            taking.accept("local", event(workflow_id=name, attempt_id=f"a_{name}", time=next(times)))
+
+    assert sorted(every_workflow(queries_on(store), between=move)) == names
+
+
+def test_an_attempt_whose_first_time_moves_while_the_time_line_is_read_is_listed_once(store, taking):
+    names = [f"a{n}" for n in range(7)]
+    for number, name in enumerate(names):
+        taking.accept("local", event(attempt_id=name, time=1_000 + number))
+    queries, cursor, shown = queries_on(store), None, []
+    for late in itertools.count():
+        page = queries.attempts("local", "wf_1", actor="me", limit=2, cursor=cursor)
+        shown += [line.attempt_id for line in page.attempts]
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+        # One that was shown, one that was not, and one that stands at the very end, all before what was shown.
+        for name in ("a0", f"a{late + 3}", "a6"):
+            taking.accept("local", event(attempt_id=name, time=500 - late))
+
+    assert shown == names
+
+
+def test_a_cursor_of_a_time_line_that_has_moved_too_much_is_refused(store, taking, monkeypatch):
+    monkeypatch.setattr(moves, "MOVED_MOST", 1)
+    for number in range(4):
+        taking.accept("local", event(attempt_id=f"a{number}", time=1_000 + number))
+    queries = queries_on(store)
+    cursor = queries.attempts("local", "wf_1", actor="me", limit=2).next_cursor
+    for number in (2, 3):
+        taking.accept("local", event(attempt_id=f"a{number}", time=10))
+
+    with pytest.raises(MalformedError):
+        queries.attempts("local", "wf_1", actor="me", limit=2, cursor=cursor)
+    assert len(queries.attempts("local", "wf_1", actor="me", limit=4).attempts) == 4
+
+
+def test_moves_are_kept_no_longer_than_a_cursor_is_good(store):
+    clock = [NOW_US]
+    taking = Ingest(store, now_us=lambda: clock[0], pause_s=0)
+    for number in range(5):
+        taking.accept("local", event(time=1_000 - number))
+        clock[0] += LIFETIME_US + 1
+
+    assert len(store.read(lambda connection: connection.execute(sa.select(schema.moves)).all())) == 2
+
+
+def test_charges_of_one_moment_are_in_one_order(store, taking):
+    for name in ("c3", "c1", "c2"):
+        taking.accept("local", priced(1, name))
+
+    (line,) = queries_on(store).attempts("local", "wf_1", actor="me").attempts
+    assert [each.charge_id for each in line.charges] == ["c1", "c2", "c3"]
