@@ -16,13 +16,15 @@ With the extra ``langgraph``::
     governed_langgraph_tools(runner, *, messages_key="messages", untested_langgraph="refuse")    # node(state, config)
     agoverned_langgraph_tools(runner, *, messages_key="messages", untested_langgraph="refuse")   # async node
 
-With the extra ``threads`` (LangChain 1.x)::
+With the extra ``langchain`` (LangChain 1.x)::
 
     GovernedToolsMiddleware(runner, *, unregistered="refuse", untested_langgraph="refuse")       # create_agent
 
-With ``mcp`` installed::
+For tools of an MCP server, with any session (a schema for arguments needs jsonschema, in the extra ``mcp``)::
 
-    mcp_tool(call_tool, described, *, name=None, ...) -> RegisteredTool
+    mcp_tool(session, described, *, effect_id, destination, name=None, key_argument=None, query=None,
+             refusal=…, confirmed=(), **declared) -> RegisteredTool
+    McpQuery(described, arguments, effect_id, confirmed=())
 
 `execute` and `query` are callbacks as `continuity.callbacks.Tool` takes them; for the async runner they may
 also be coroutine functions, and ordinary ones run in a worker thread. A definition's ``tool`` is
@@ -36,6 +38,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from continuity.integrations.calls import CallResult
 from continuity.integrations.identity import workflow_key
+from continuity.integrations.mcp import McpQuery, mcp_tool
 from continuity.integrations.registry import RegisteredTool
 from continuity.integrations.runner import AsyncGovernedToolRunner, GovernedToolRunner
 
@@ -52,15 +55,17 @@ __all__ = [
     "CallResult",
     "GovernedToolRunner",
     "GovernedToolsMiddleware",
+    "McpQuery",
     "RegisteredTool",
     "UntestedVersionWarning",
     "agoverned_langgraph_tools",
     "governed_langgraph_tools",
+    "mcp_tool",
     "workflow_key",
 ]
 
 _LATER: Final = {
-    "GovernedToolsMiddleware": ("middleware", "threads"),
+    "GovernedToolsMiddleware": ("middleware", "langchain"),
     "UntestedVersionWarning": ("langgraph", "langgraph"),
     "agoverned_langgraph_tools": ("langgraph", "langgraph"),
     "governed_langgraph_tools": ("langgraph", "langgraph"),
@@ -78,4 +83,4 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] == "continuity":
             raise
-        raise ImportError(f"{name} needs {error.name}: pip install 'atmem-continuity[{extra}]'.") from error
+        raise ImportError(f"{name} needs {error.name}. In the checkout: python -m pip install '.[{extra}]'") from error
