@@ -14,15 +14,17 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import secrets
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 from app.config import Settings, SettingsError
+from continuity.errors import KeySourceError
 from continuity.vault import files
 
 if sys.platform == "win32":  # pragma: no cover
@@ -32,6 +34,9 @@ else:
 
 SECRET_BYTES: Final = 48
 _LOCK: Final = "server.lock"
+_ADDRESS: Final = "address"
+"""Note of where a server was started last; it stays when the server ends."""
+_LOCAL: Final = re.compile(r"http://(?:127\.0\.0\.1|localhost|\[::1\]):[0-9]{1,5}")
 _SECRET_BYTES_MIN: Final = 32
 _SECRET_BYTES_MAX: Final = 4_096
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
@@ -86,6 +91,20 @@ def read_secret_key(settings: Settings) -> bytes:
     return secret
 
 
+def of_key(settings: Settings, error: KeySourceError, *, environ: Mapping[str, str]) -> str:
+    """Return what an error of a key's file says, with the variable that names it and the way on when it is gone."""
+    for path, variable, way_on in (
+        (settings.vault_key_file, "ATMEM_VAULT_KEY_FILE", "Without it nothing that is sealed can be read."),
+        (settings.shred_list, "ATMEM_SHRED_LIST", ""),
+        (settings.secret_key_file, "", ""),
+    ):
+        if error.message.startswith(f"{path} "):
+            named = f"{variable}: " if environ.get(variable) else ""
+            advice = f" Nothing was changed. Restore it from its backup. {way_on}" if not path.exists() else ""
+            return f"{named}{error.message}{advice}".rstrip()
+    return error.message
+
+
 @contextmanager
 def held(settings: Settings) -> Iterator[None]:
     """Keep a second server off an instance on SQLite. The lock ends with this process, however that ends.
@@ -126,6 +145,33 @@ def _has_locked(descriptor: int) -> bool:
             return False
         raise SettingsError(f"ATMEM_INSTANCE: its folder takes no lock: {error.strerror}.") from error
     return True
+
+
+def note_address(settings: Settings, url: str) -> None:
+    """Keep where a server of this instance listens, for commands on this host that are not told."""
+    if not settings.is_postgresql:
+        # The instance is ours alone: what is half written was left by one that was killed.
+        drop_notes(settings, f"{_ADDRESS}.")
+    leave_note(settings, _ADDRESS, {"url": url})
+
+
+def served_at(folder: Path) -> str | None:
+    """Return the address on this host at which a server of `folder` listens or did last, None where nobody knows.
+
+    Credentials and passwords are sent there: a note counts only in a folder that is ours alone, and for this host.
+    """
+    try:
+        found = [path for path in (folder, folder / f"{_ADDRESS}.json") if not _is_private(path)]
+        url = None if found else json.loads((folder / f"{_ADDRESS}.json").read_text(encoding="utf-8")).get("url")
+    except (OSError, ValueError, AttributeError):
+        return None
+    return url if isinstance(url, str) and _LOCAL.fullmatch(url) else None
+
+
+def _is_private(path: Path) -> bool:
+    found = path.lstat()
+    is_ours = files.effective_user_id() in {None, found.st_uid}
+    return is_ours and not stat.S_ISLNK(found.st_mode) and (os.name != "posix" or not found.st_mode & _OTHERS)
 
 
 def leave_note(settings: Settings, name: str, note: dict[str, int | str]) -> None:

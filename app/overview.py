@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import os
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -10,7 +11,7 @@ from urllib.parse import urlsplit
 from app import instance, wiring
 from app.config import DEFAULT_HOST, DEFAULT_PORT, Settings
 from continuity.decisions.phases import Phase
-from continuity.errors import ContinuityError, UnavailableError, VaultError
+from continuity.errors import ContinuityError, KeySourceError, UnavailableError, VaultError
 from continuity.store import listing
 from continuity.store.engine import describe
 from continuity.vault import KeyProvider
@@ -58,6 +59,7 @@ def look(settings: Settings, *, keys: KeyProvider | None = None) -> Overview:
         counts = dict(store.read(lambda connection: listing.count_by_phase(connection, None, phases)))
         facts = describe(store.engine)
     finally:
+        store.close()
         store.engine.dispose()
     provider = keys or wiring.key_provider(settings)
     fault = _fault(settings, provider)
@@ -81,7 +83,7 @@ def look(settings: Settings, *, keys: KeyProvider | None = None) -> Overview:
         needs_a_person={phase.value: counts[phase.value] for phase in (Phase.REVIEW, Phase.DECISION)},
         workflows=counts,
         clock_stepped_us=stepped_us if isinstance(stepped_us, int) else None,
-        problems=[] if fault is None else [fault.message],
+        problems=[] if fault is None else [_told(settings, fault)],
     )
 
 
@@ -94,6 +96,12 @@ def _fault(settings: Settings, provider: KeyProvider) -> ContinuityError | None:
         return error
 
 
+def _told(settings: Settings, fault: ContinuityError) -> str:
+    if isinstance(fault, KeySourceError):
+        return instance.of_key(settings, fault, environ=os.environ)
+    return fault.message
+
+
 def _server(settings: Settings) -> tuple[str, bool]:
     """Return the address of a server of this instance that answers, else the one that it would have."""
     urls = [str(note["url"]) for note in instance.notes(settings, SERVER_NOTE) if "url" in note][:_NOTES_MOST]
@@ -101,12 +109,13 @@ def _server(settings: Settings) -> tuple[str, bool]:
         # Somebody has said where it is to be reached; what answers at the default address may be another instance's.
         urls.append(settings.url)
     for url in urls:
-        if _answers(url):
+        if answers(url):
             return url, True
     return settings.url, False
 
 
-def _answers(url: str) -> bool:
+def answers(url: str) -> bool:
+    """Say whether a server is alive at an address."""
     parts = urlsplit(url)
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     connection = kind(parts.netloc, timeout=_PROBE_S)

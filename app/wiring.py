@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import sqlite3
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -363,9 +364,15 @@ def _prove_rows(connection: sa.Connection, settings: Settings, keys: KeyProvider
 
 def _cannot_open(store: Store, error: sa.exc.DBAPIError) -> UnavailableError:
     """Say which database and why, for whoever starts the program; a driver repeats no password."""
-    where = store.engine.url.render_as_string(hide_password=True)
-    why = str(error.orig).strip().partition("\n")[0].rstrip(".")
-    return UnavailableError(f"The database {where} cannot be opened: {why or type(error.orig).__name__}.")
+    url = store.engine.url
+    why = str(error.orig).strip().partition("\n")[0].rstrip(".") or type(error.orig).__name__
+    if url.get_backend_name() != "sqlite":
+        where = url.set(drivername="postgresql").render_as_string(hide_password=True)
+        return UnavailableError(f"ATMEM_DATABASE_URL: the database {where} cannot be opened: {why}.")
+    # The low byte is the primary code.
+    is_damaged = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF in {sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT}
+    way_on = " Nothing was changed. Restore it from the backup of the instance folder." if is_damaged else ""
+    return UnavailableError(f"The database {url.database} cannot be opened: {why}.{way_on}")
 
 
 def initialise(settings: Settings, *, overrides: Overrides | None = None) -> Temporary | None:

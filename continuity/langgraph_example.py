@@ -31,7 +31,7 @@ from continuity.tools import DirectoryPublisher, make_output, publish_arguments
 NAMESPACE: Final = "continuity.langgraph_example"
 BUSY_S: Final = 5.0
 """How long to wait for another process that writes the same checkpoint file."""
-_INSTALL: Final = "LangGraph is not installed: python -m pip install 'atmem-continuity[langgraph]'"
+_INSTALL: Final = "LangGraph is not installed. In the checkout: python -m pip install '.[langgraph]'"
 
 
 def main(argv: Sequence[str] | None = None, *, trace: Callable[[str], None] | None = None) -> int:

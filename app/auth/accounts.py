@@ -260,7 +260,7 @@ def _locked(connection: Connection, username: str) -> sa.Row[int, str, str, int 
     _administrators(connection)
     user = _find(connection, username)
     if user is None:
-        raise NotFoundError("No such account.")
+        raise NotFoundError("There is no such account.")
     return user
 
 

@@ -233,7 +233,7 @@ def _reach(connection: Connection, issuer: _Issuer, grant: GrantRequest) -> tupl
         return workspaces.ensure(connection, name), None
     workspace_pk = workspaces.find(connection, name)
     if workspace_pk is None or not issuer.reaches(workspace_pk):
-        raise NotFoundError("No such workspace.")
+        raise NotFoundError("There is no such workspace.")
     return workspace_pk, None
 
 
@@ -248,7 +248,7 @@ def _worker_reach(connection: Connection, issuer: _Issuer, grant: GrantRequest) 
         .with_for_update(read=True, of=workflows)
     ).one_or_none()  # fmt: skip
     if row is None or not issuer.reaches(row.workspace_pk) or grant.workspace not in {None, row.name}:
-        raise NotFoundError("No such workflow.")
+        raise NotFoundError("There is no such workflow.")
     if row.deleted_at is not None or row.deleting_at is not None:
         raise ConflictError("The workflow was deleted.", code="workflow_deleted")
     return row.workspace_pk, row.workflow_pk
@@ -269,4 +269,4 @@ def _within(issuer: _Issuer) -> sa.ColumnElement[bool]:
 
 
 def _unknown_principal() -> NotFoundError:
-    return NotFoundError("No such principal.")
+    return NotFoundError("There is no such principal.")

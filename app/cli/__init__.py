@@ -19,7 +19,7 @@ try:
 except ModuleNotFoundError:
     # The SDK alone brings the console script along, and not what it needs.
     raise SystemExit(
-        "Error: the commands need the server. Install it with: python -m pip install 'atmem-continuity[server]'"
+        "Error: the commands need the server. In the checkout: python -m pip install '.[server]'"
     ) from None
 
 from app.cli.terminal import Polite, version

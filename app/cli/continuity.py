@@ -17,7 +17,7 @@ import click
 
 from app.cli import workflow_advice, workflow_text
 from app.cli.remote import PersonConnection, Server, as_anybody, as_person, connected, signed_in
-from app.cli.terminal import Group, json_option, print_facts, print_json
+from app.cli.terminal import Group, ask, json_option, print_facts, print_json
 from continuity import limits
 from continuity.decisions.phases import Phase
 from continuity.errors import ContinuityError, MalformedError
@@ -29,8 +29,10 @@ _WORKFLOW_ID: Final = re.compile(r"wf_[0-9a-f]{32}")
 _EXPIRY: Final = re.compile(r"([1-9][0-9]{0,8})([smhd])")
 _OPTION_OF: Final = {
     "principal_id": "--principal", "workspace_id": "--workspace", "run_id": "WORKFLOW_ID",
-    "expires_in_seconds": "--expires in seconds", "observation_scope": "--scope", "role": "the role",
+    "expires_in_seconds": "--expires in seconds", "observation_scope": "--scope",
 }  # fmt: skip
+_LONGEST_S: Final = 365 * 86_400
+"""The server's own bound; it refuses more in any case."""
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
@@ -232,7 +234,7 @@ def abandon(*, server: Server, workflow_id: str, name: str, reason: str, is_sure
     with connected(server) as connection:
         seen = _view(connection, workflow_id)
         operation = _operation(seen, name)
-        _ask(f"Stop {name} ({operation['status']}) for good?", is_sure=is_sure)
+        ask(f"Stop {name} ({operation['status']}) for good?", is_sure=is_sure)
         body = {"name": name, "reason": reason, "revision": seen["revision"]}
         view = connection.call("POST", f"{_ROOT}/{workflow_id}/abandon", body, most_bytes=VIEW_BYTES)
     _report(view, f"Stopped {name} of {workflow_advice.named(view)}.", as_json=as_json)
@@ -265,7 +267,7 @@ def confirm(
         operation = _operation(seen, name)
         if not as_json:
             workflow_text.print_operation(operation, seen["history"], is_full=is_full)
-        _ask(_consequence(name, effect_id), is_sure=is_sure)
+        ask(_consequence(name, effect_id), is_sure=is_sure)
         body = {
             "name": name, "happened": happened, "revision": seen["revision"],
             "late_receipts": operation["late_receipts"], "reason": reason, **receipt,
@@ -281,8 +283,12 @@ def confirm(
 @as_anybody
 @json_option
 def delete(*, server: Server, workflow_id: str, is_sure: bool, as_json: bool) -> None:
-    """Destroy a finished workflow. Its key can never be used again; no backup brings it back."""
-    _ask(f"Destroy {workflow_id} and everything reported about it?", is_sure=is_sure)
+    """Destroy a finished workflow with its attempts and receipts. Its key can never be used again.
+
+    No backup brings it back. What AtFlows observed of it stays. A credential that may delete does so without a
+    password; a person gives theirs.
+    """
+    ask(f"Destroy {workflow_id}, its attempts and receipts? What AtFlows observed stays.", is_sure=is_sure)
     with connected(server) as connection:
         done = connection.call("POST", "/v1/evidence/delete", {"run_id": workflow_id, "confirmation": workflow_id})
     if as_json:
@@ -368,12 +374,10 @@ def _seconds(text: str) -> int:
     found = _EXPIRY.fullmatch(text)
     if found is None:
         raise click.UsageError("--expires must be a number and one of s, m, h, d: 30m, 12h, 90d.")
-    return int(found[1]) * _SECONDS[found[2]]
-
-
-def _ask(question: str, *, is_sure: bool) -> None:
-    if not is_sure:
-        click.confirm(question, abort=True, err=True)
+    seconds = int(found[1]) * _SECONDS[found[2]]
+    if seconds > _LONGEST_S:
+        raise click.UsageError("--expires must be 365d at most.")
+    return seconds
 
 
 def _show(view: Mapping[str, Any], *, as_json: bool, is_full: bool = False) -> None:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from typing import TYPE_CHECKING
+
 import click
 
 from app.cli.terminal import InstanceCommand, json_option, print_json, settings
+
+if TYPE_CHECKING:
+    from app.config import Settings
 
 
 @click.command(cls=InstanceCommand)
@@ -30,10 +36,23 @@ def command(ctx: click.Context, *, as_json: bool) -> None:
         print_json({"bootstrap": shown, "url": wanted.url})
         return
     click.echo(f"Instance    {wanted.instance}")
-    click.echo(f"Dashboard   {wanted.url}")
+    click.echo(f"Dashboard   {_dashboard(wanted)}")
     if bootstrap is None:
         click.echo("Everything was there already; nothing was changed. `atmem serve` starts the server.")
         return
     click.echo(f"Username    {bootstrap.username}")
     click.echo(f"Password    {bootstrap.password}   (temporary: shown once, valid for 24 hours)")
     click.echo(f"Next        atmem serve, and in another shell: atmem users change-password {bootstrap.username}")
+
+
+def _dashboard(wanted: Settings) -> str:
+    """Return where the pages will be; with the default address somebody else's server may answer there already."""
+    from app import instance, overview
+
+    if os.environ.get("ATMEM_URL"):
+        return wanted.url
+    if instance.served_at(wanted.instance) is None and overview.answers(wanted.url):
+        return f"where `atmem serve --port PORT` says: another server answers at {wanted.url}"
+    return (
+        f"{instance.served_at(wanted.instance) or wanted.url}   (once `atmem serve` runs; --port makes it another one)"
+    )

@@ -13,19 +13,22 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import wraps
+from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import click
 
-from app.cli.terminal import Failure
+from app.cli import refusals
 from app.config import DEFAULT_HOST, DEFAULT_PORT
-from continuity.errors import ContinuityError, NotReachedError, TransportError
+from continuity.errors import ContinuityError, MalformedError, NotFoundError, NotReachedError, TransportError
 from continuity.transport import Connection, Transport
 
 ADMINISTRATOR: Final = "administrator"
 TOKEN_VARIABLE: Final = "ATMEM_EVIDENCE_TOKEN"  # noqa: S105 - the name of a variable
 _PASSWORD_BYTES: Final = 1_024
 _ALIVE: Final = "/healthz"
+_LOGIN: Final = "/api/auth/login"
 _COOKIE: Final = re.compile(r"((?:__Host-)?atmem_session)=([A-Za-z0-9_-]{43})(?:;|\Z)")
 
 
@@ -39,7 +42,40 @@ class Server:
     token_variable: str | None = None
 
 
-class PersonConnection(Connection):
+class _Asking(Connection):
+    """A connection whose errors say what to do about them."""
+
+    def call(self, method: str, path: str, body: Mapping[str, Any] | None = None, **options: Any) -> dict[str, Any]:
+        changes_nothing = method == "GET" or path == _LOGIN
+        try:
+            return super().call(method, path, body, **options)
+        except NotFoundError:
+            self._check_prefix()
+            raise
+        except TransportError as error:
+            if changes_nothing or isinstance(error, NotReachedError):
+                raise refusals.of_a_look(error, self.url) from error
+            raise
+
+    def _check_prefix(self) -> None:
+        """Refuse an address with a path below which there is no AtMem: everything there would be "not found"."""
+        prefix = urlsplit(self.url).path
+        if not prefix:
+            return
+        try:
+            super().call("GET", _ALIVE)
+        except NotFoundError:
+            raise NotFoundError(
+                f"AtMem is not below {prefix} of this address: leave the path out of {self.url} (--url or ATMEM_URL). "
+                f"{refusals.NOTHING_CHANGED}"
+            ) from None
+
+
+class _TokenConnection(_Asking, Transport):
+    """A connection with a credential."""
+
+
+class PersonConnection(_Asking):
     """A connection of somebody who has signed in."""
 
     def __init__(self, url: str) -> None:
@@ -49,7 +85,7 @@ class PersonConnection(Connection):
 
     def sign_in(self, username: str, password: str) -> Mapping[str, Any]:
         """Begin a session; return the account."""
-        reply = self.call("POST", "/api/auth/login", {"username": username, "password": password})
+        reply = self.call("POST", _LOGIN, {"username": username, "password": password})
         csrf_token, account = reply.get("csrf_token"), reply.get("account")
         if not isinstance(csrf_token, str) or not isinstance(account, dict) or not self._cookie:
             raise TransportError("The server's reply to signing in is not that of its contract.")
@@ -73,12 +109,7 @@ def as_person(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(command)
     def run(*, url: str, username: str | None, password_file: Any, token_env: str | None = None, **options: Any) -> Any:
-        try:
-            return command(server=Server(url, username, password_file, token_env), **options)
-        except NotReachedError as error:
-            raise Failure(
-                f"{error.message} {_IS_IT_THERE}", code=error.code, as_json=bool(options.get("as_json"))
-            ) from None
+        return command(server=Server(url, username, password_file, token_env), **options)
 
     for option in reversed(_OPTIONS):
         run = option(run)
@@ -90,11 +121,25 @@ def as_anybody(command: Callable[..., Any]) -> Callable[..., Any]:
     return _TOKEN_OPTION(as_person(command))
 
 
-_IS_IT_THERE: Final = "Is `atmem serve` running there? Else name the server's address with --url or ATMEM_URL."
+def _own_url() -> str:
+    """Return where the server of ATMEM_INSTANCE listens, or did last; else where one listens without options."""
+    from app import instance
+
+    folder = Path(os.environ.get("ATMEM_INSTANCE") or "instance").absolute()
+    return instance.served_at(folder) or f"http://{DEFAULT_HOST}:{DEFAULT_PORT}"
+
+
+def _checked_url(_ctx: click.Context, _parameter: click.Parameter, value: str) -> str:
+    try:
+        return Connection(value).url
+    except MalformedError as error:
+        raise click.BadParameter(error.message) from None
+
+
 _OPTIONS: Final = (
     click.option(
-        "--url", envvar="ATMEM_URL", default=f"http://{DEFAULT_HOST}:{DEFAULT_PORT}", show_default=True,
-        show_envvar=True, help="Address of the server.",
+        "--url", envvar="ATMEM_URL", default=_own_url, callback=_checked_url, show_envvar=True,
+        show_default="where the server of ATMEM_INSTANCE was started last", help="Address of the server.",
     ),
     click.option("--username", help=f"Who signs in.  [default: {ADMINISTRATOR}]"),
     click.option(
@@ -113,11 +158,24 @@ def connected(server: Server) -> Iterator[Connection]:
     """Connect with the credential when there is one and nobody was named, else as a person."""
     token = os.environ.get(server.token_variable, "").strip() if server.token_variable else ""
     if token and server.username is None:
-        with Transport(server.url, token) as transport:
-            yield transport
+        with _with_token(server.url, token, variable=str(server.token_variable)) as connection:
+            yield connection
         return
     with signed_in(server) as connection:
         yield connection
+
+
+@contextmanager
+def _with_token(url: str, token: str, *, variable: str) -> Iterator[Connection]:
+    try:
+        connection = _TokenConnection(url, token)
+    except MalformedError as error:
+        raise click.UsageError(f"{variable}: {error.message}") from None
+    try:
+        with connection:
+            yield connection
+    except ContinuityError as error:
+        raise refusals.of_credential(error, variable=variable, token=token) from None
 
 
 @contextmanager

@@ -18,6 +18,8 @@ from app.config import DEFAULT_HOST, DEFAULT_PORT, DEFAULT_THREADS, LOOPBACK_HOS
 if TYPE_CHECKING:
     from app.wiring import KeyProvider, Overrides
 
+_EVERYWHERE = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 - compared, not bound
+_HERE = frozenset({"localhost", "::1", *LOOPBACK_HOSTS})
 _PORT_MAX = 65_535
 _THREADS_MAX = 128
 _WORKERS_MAX = 64
@@ -63,12 +65,13 @@ def _serve(wanted: Settings, keys: KeyProvider, *, overrides: Overrides, as_json
         raise click.ClickException(f"Cannot listen at {wanted.host} port {wanted.port}: {why}.{hint}") from None
     address = serving.address_of(listener)
     logs.configure()
+    _warn_of_plain_http(wanted.host, wanted.url)
     final = _with_address(wanted, host=wanted.host, address=address)
     run = serving.serve_forked if wanted.workers > 1 else serving.serve_here
     if not wanted.is_postgresql:
         # The instance is ours alone: whoever left one here was killed.
         instance.drop_notes(final, overview.SERVER_NOTE)
-    with closing(listener), _noted(final):
+    with closing(listener), _noted(final, address):
         run(
             lambda: application.served(final, keys=keys, overrides=overrides), listener, final,
             announce=lambda: _announce(address, as_json=as_json),
@@ -78,13 +81,14 @@ def _serve(wanted: Settings, keys: KeyProvider, *, overrides: Overrides, as_json
 
 
 @contextmanager
-def _noted(final: Settings) -> Iterator[None]:
-    """Say in the instance's folder, for `atmem status`, where this server is."""
+def _noted(final: Settings, address: str) -> Iterator[None]:
+    """Say in the instance's folder, for the commands of this host, where this server is."""
     from app import instance, overview
 
     note = f"{overview.SERVER_NOTE}-{os.getpid()}"
     try:
         instance.leave_note(final, note, {"url": final.url, "process": os.getpid()})
+        instance.note_address(final, _local(final.host, address))
     except OSError as error:
         instance.drop_notes(final, note)
         raise click.ClickException(f"{final.instance} cannot be written: {error.strerror}.") from None
@@ -121,11 +125,25 @@ def _with_address(wanted: Settings, *, host: str, address: str) -> Settings:
     """Without ATMEM_URL links name the address listened at, and the host that was asked for is one of ours."""
     if os.environ.get("ATMEM_URL"):
         return wanted
-    name = address.rpartition(":")[0].removeprefix("http://")
-    if host in {"0.0.0.0", "::"}:  # noqa: S104 - compared, not bound
-        name = LOOPBACK_HOSTS[0]
-    url = f"http://{name}:{address.rpartition(':')[2]}"
+    url = _local(host, address)
+    name = url.removeprefix("http://").rpartition(":")[0]
     return dataclasses.replace(wanted, url=url, trusted_hosts=wanted.trusted_hosts | {name, host.lower()})
+
+
+def _local(host: str, address: str) -> str:
+    """Return the address listened at as this host reaches it: one that stands for all addresses is none."""
+    name, _, port = address.rpartition(":")
+    return f"http://{LOOPBACK_HOSTS[0]}:{port}" if host in _EVERYWHERE else f"{name}:{port}"
+
+
+def _warn_of_plain_http(host: str, url: str) -> None:
+    """Say that what travels in clear text can be read, wherever it leaves this host without a proxy's TLS."""
+    if host in _HERE or host.startswith("127.") or url.startswith("https://"):
+        return
+    click.echo(
+        f"Warning: {host} is reachable from other hosts, and this is plain HTTP: passwords and credentials can be read "
+        "on the way. Put a proxy with TLS in front, and set ATMEM_URL to its https:// address.", err=True,
+    )  # fmt: skip
 
 
 def _announce(address: str, *, as_json: bool) -> None:

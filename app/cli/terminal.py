@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed_version
@@ -12,11 +13,12 @@ from typing import IO, Any, Final
 import click
 
 from app.config import Settings, SettingsError, load_settings
-from continuity.errors import ContinuityError, ThrottledError
+from continuity.errors import ContinuityError, KeySourceError, ThrottledError
 
 INSTANCE: Final = "The instance is the folder that ATMEM_INSTANCE names, ./instance without it."
 _OURS: Final = frozenset({"app", "continuity", "migrations", "observations"})
 _FAILED: Final = "failed"
+_UNCHANGED: Final = "Nothing was changed."
 _WIDEST: Final = 100_000
 """Columns of a terminal that never breaks a line."""
 
@@ -43,8 +45,11 @@ class Polite:
         as_json = bool(ctx.params.get("as_json"))
         try:
             return super().invoke(ctx)  # type: ignore[misc]
+        except click.Abort:
+            # Of a question alone, all of which come before anything is done; click's own word does not say so.
+            raise Failure(_UNCHANGED, code="not_answered", as_json=as_json) from None
         except ContinuityError as error:
-            raise Failure(_with_wait(error), code=error.code, as_json=as_json) from None
+            raise Failure(_told(error), code=error.code, as_json=as_json) from None
         except SettingsError as error:
             raise Failure(str(error), code="settings", as_json=as_json) from None
         except ModuleNotFoundError as error:
@@ -55,8 +60,25 @@ class Polite:
             raise Failure(error.message, as_json=True) from None
 
 
-def _with_wait(error: ContinuityError) -> str:
-    """Return what the error says; of too many tries, also when the next one may be."""
+def ask(question: str, *, is_sure: bool) -> None:
+    """Ask before something that cannot be taken back; a no ends the command. ``--yes`` is `is_sure`."""
+    if is_sure:
+        return
+    try:
+        click.confirm(question, abort=True, err=True)
+    except click.Abort:
+        # The question's line has no end where nobody has typed one.
+        click.echo(err=True)
+        hint = "" if sys.stdin.isatty() else " Where there is no terminal to answer at, --yes answers."
+        raise click.ClickException(f"{_UNCHANGED}{hint}") from None
+
+
+def _told(error: ContinuityError) -> str:
+    """Return what the error says; of a key's file also the variable, of too many tries when the next one may be."""
+    if isinstance(error, KeySourceError):
+        from app import instance
+
+        return instance.of_key(settings(), error, environ=os.environ)
     if not isinstance(error, ThrottledError):
         return error.message
     return f"{error.message.removesuffix(' Try again later.')} Try again in {error.retry_after_s} s."
@@ -67,8 +89,10 @@ def _missing(error: ModuleNotFoundError) -> str:
     library = (error.name or "").partition(".")[0]
     if library in _OURS:
         raise error
-    extra = "postgres" if library.startswith("psycopg") else "server"
-    return f"{library} is not installed. Install it with: python -m pip install 'atmem-continuity[{extra}]'"
+    is_postgresql = library.startswith("psycopg")
+    wanted = "ATMEM_DATABASE_URL names PostgreSQL, and " if is_postgresql else ""
+    extra = "server,postgres" if is_postgresql else "server"
+    return f"{wanted}{library} is not installed. In the checkout: python -m pip install '.[{extra}]'"
 
 
 class Command(Polite, click.Command):

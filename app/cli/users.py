@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from app.cli.terminal import InstanceGroup, json_option, print_facts, print_json, print_table, settings
-from continuity.errors import MalformedError
+from app.cli.terminal import InstanceGroup, ask, json_option, plain, print_facts, print_json, print_table, settings
+from continuity.errors import MalformedError, NotFoundError
 
 if TYPE_CHECKING:
     from app.auth.accounts import AccountView, Temporary
@@ -165,8 +165,8 @@ def recover_administrator(ctx: click.Context, *, username: str, may_create: bool
                 f"There is no account {username}. Administrators: {names}. To make a new one give --create. "
                 "Nothing was changed."
             )
-        if before is not None and before.role.value != _ADMINISTRATOR and not is_sure:
-            click.confirm(f"Make {username} an administrator ({before.role.value} now)?", abort=True, err=True)
+        if before is not None and before.role.value != _ADMINISTRATOR:
+            ask(f"Make {username} an administrator ({before.role.value} now)?", is_sure=is_sure)
         made = wiring.auth.accounts.recover_administrator(username)
     if not as_json:
         click.echo(_recovered(username, before), err=True)
@@ -185,7 +185,13 @@ def _wired(ctx: click.Context) -> Iterator[Wiring]:
     from app import wiring
 
     with wiring.built(settings(), overrides=ctx.find_object(wiring.Overrides)) as built:
-        yield built
+        try:
+            yield built
+        except NotFoundError:
+            raise NotFoundError(
+                f"There is no account {plain(ctx.params['username'])}; `atmem users list` shows those that there are. "
+                "Nothing was changed."
+            ) from None
 
 
 def _check_terminal() -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from continuity.client import ContinuityClient
 from tests.cli.commands import PASSWORD, Terminal
+from tests.sdk.stub_server import serving
 from tests.servers import ROOT, environment
 
 OPERATION = {"name": "publish", "tool": "files", "arguments": {"text": "hello"}}
@@ -98,7 +99,10 @@ def test_a_credential_for_a_workflow_is_a_workers_and_may_do_nothing_else(shell,
     assert issued["expires_at"] - time.time() == pytest.approx(7_200, abs=60)
     assert shell.here("continuity", "show", workflow_id).exit_code == 0
     refused = shell.here("continuity", "enable", workflow_id)
-    assert (refused.exit_code, refused.stderr) == (1, "Error: A credential of this kind may not do this.\n")
+    assert refused.exit_code == 1
+    for text in ("ATMEM_EVIDENCE_TOKEN", "of the kind worker", "--username", "atmem continuity credential"):
+        assert text in refused.stderr
+    assert refused.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("expires", ["", "90", "0d", "d", "1w", "-1d", "1.5h"])
@@ -112,7 +116,7 @@ def test_an_expiry_that_cannot_be_read_is_wrong_usage(person, expires):
 def test_an_expiry_beyond_a_year_is_refused_by_name(person):
     done = person("continuity", "credential", "--principal", "p", "--expires", "366d")
 
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert "--expires" in done.stderr
     assert "expires_in_seconds" not in done.stderr
 
@@ -123,8 +127,7 @@ def test_a_principal_of_another_kind_is_refused_by_the_name_of_the_option(person
     done = person("continuity", "credential", "--principal", "one-kind", "--coordinator", "--workspace", "default")
 
     assert done.exit_code == 1
-    assert "--principal" in done.stderr
-    assert "principal_id" not in done.stderr
+    assert "--principal is known with another role or workspace; take another name." in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -150,13 +153,14 @@ def test_a_revoked_credential_is_refused_from_the_next_call_on(shell, person):
     assert (revoked.exit_code, revoked.stdout) == (0, "Revoked: 1.\n")
     done = shell.here("continuity", "list")
     assert done.exit_code == 1
-    assert "credential" in done.stderr
+    for text in ("ATMEM_EVIDENCE_TOKEN", "expired, revoked or mistyped", "atmem continuity credential"):
+        assert text in done.stderr
 
 
 def test_revoking_nobody_is_a_clear_failure(person):
     done = person("continuity", "revoke", "never-there")
 
-    assert (done.exit_code, done.stderr) == (1, "Error: No such principal.\n")
+    assert (done.exit_code, done.stderr) == (1, "Error: There is no such principal.\n")
 
 
 # --- Who asks ---
@@ -281,9 +285,75 @@ def test_a_credential_goes_to_no_plain_address_elsewhere(shell, token):
 
     done = shell.here("continuity", "list", "--url", "http://atmem.example", server=False)
 
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert "https" in done.stderr
     assert token not in done.output
+
+
+@pytest.mark.parametrize("variable", ["ATMEM_EVIDENCE_TOKEN", "MY_TOKEN"])
+def test_a_credential_that_is_none_is_named_by_its_variable(shell, variable):
+    shell.variables = {variable: "atm_o_bogus"}
+
+    done = shell.here("continuity", "list", "--token-env", variable)
+    shell.variables = {variable: "with a space"}
+    never_sent = shell.here("continuity", "list", "--token-env", variable)
+
+    assert (done.exit_code, never_sent.exit_code) == (1, 2)
+    assert f"The credential in {variable} is not valid" in done.stderr
+    assert f"{variable}: The token must be" in never_sent.stderr
+
+
+@pytest.mark.parametrize("address", ["foo", "http://example.com", "http://localhost:0", "ftp://localhost"])
+def test_an_address_that_is_none_is_wrong_usage_that_names_where_it_was_given(shell, address):
+    given = shell.here("continuity", "list", "--url", address, server=False)
+    shell.variables = {"ATMEM_URL": address}
+    exported = shell.here("continuity", "list", server=False)
+
+    for done in (given, exported):
+        assert done.exit_code == 2
+        assert "--url" in done.stderr
+        assert "ATMEM_URL" in done.stderr
+
+
+def test_an_address_below_which_there_is_no_server_says_to_leave_its_path_out(shell, token):
+    shell.variables = {"ATMEM_EVIDENCE_TOKEN": token}
+
+    for command in (("list",), ("show", "wf_" + "0" * 32), ("list", "--username", "administrator", *shell.as_person())):
+        done = shell.here("continuity", *command, "--url", f"{shell.server.url}/foo", server=False)
+
+        assert done.exit_code == 1
+        assert "leave the path out" in done.stderr
+        assert "/foo" in done.stderr
+
+
+@pytest.mark.parametrize("as_whom", ["credential", "person"])
+def test_another_program_at_the_address_is_no_reason_to_think_that_anything_took_effect(shell, token, as_whom):
+    def answer(handler, _seen):
+        handler.send_response(200)
+        handler.send_header("Content-Length", "2")
+        handler.end_headers()
+        handler.wfile.write(b"ok")
+
+    shell.variables = {"ATMEM_EVIDENCE_TOKEN": token} if as_whom == "credential" else {}
+    who = () if as_whom == "credential" else shell.as_person()
+    with serving(answer) as other:
+        wrong_kind = shell.here("continuity", "list", *who, "--url", other.url, server=False)
+        wrong_scheme = shell.here(
+            "continuity", "list", *who, "--url", other.url.replace("http:", "https:"), server=False
+        )
+
+    for done in (wrong_kind, wrong_scheme):
+        assert done.exit_code == 1
+        assert "http or https" in done.stderr
+        assert "Nothing was changed" in done.stderr
+        assert "unknown" not in done.stderr
+        assert done.stderr.count("\n") == 1
+
+
+def test_commands_find_the_server_of_their_own_instance(shell, token):
+    shell.variables = {"ATMEM_EVIDENCE_TOKEN": token}
+
+    assert shell.here("continuity", "list", server=False).exit_code == 0
 
 
 # --- Work ---

@@ -55,6 +55,20 @@ def test_init_for_a_person_says_where_to_go_and_that_the_password_is_shown_once(
     assert "atmem users change-password administrator" in result.stdout
 
 
+def test_init_says_of_an_address_that_another_server_has_that_it_is_none_of_ours(instance, monkeypatch):
+    monkeypatch.setattr("app.overview.answers", lambda url: url == "http://127.0.0.1:8768")
+
+    assert "another server answers at http://127.0.0.1:8768" in run("init").stdout
+
+
+def test_init_again_names_the_address_at_which_the_instance_was_served(instance):
+    run("init")
+    (instance / "address.json").write_text('{"url": "http://127.0.0.1:9123"}')
+    (instance / "address.json").chmod(0o600)
+
+    assert "Dashboard   http://127.0.0.1:9123 " in run("init").stdout
+
+
 def test_what_init_makes_is_private_whatever_the_umask_was(instance):
     os.umask(0o000)
 

@@ -25,11 +25,11 @@ sys.exit(main(prog_name="atmem"))
         ("click,flask,sqlalchemy", ["init"], "server"),
         ("sqlalchemy", ["init"], "server"),
         ("flask", ["serve"], "server"),
-        ("psycopg", ["status"], "postgres"),
+        ("psycopg", ["status"], "server,postgres"),
     ],
 )
 def test_what_is_not_installed_is_one_line_that_says_what_to_install(missing, arguments, extra, fresh_instance):
-    extra_variables = {"ATMEM_DATABASE_URL": "postgresql://a@127.0.0.1:1/a"} if extra == "postgres" else {}
+    extra_variables = {"ATMEM_DATABASE_URL": "postgresql://a@127.0.0.1:1/a"} if missing == "psycopg" else {}
     ended = subprocess.run(
         [sys.executable, "-c", RUN, missing, *arguments], cwd=ROOT, capture_output=True, text=True, check=False,
         env=environment(fresh_instance.folder, extra_variables),
@@ -37,5 +37,6 @@ def test_what_is_not_installed_is_one_line_that_says_what_to_install(missing, ar
 
     assert ended.returncode == 1
     assert ended.stderr.startswith("Error: ")
-    assert f"pip install 'atmem-continuity[{extra}]'" in ended.stderr
+    assert f"pip install '.[{extra}]'" in ended.stderr
+    assert (missing == "psycopg") == ("ATMEM_DATABASE_URL" in ended.stderr)
     assert ended.stderr.count("\n") == 1

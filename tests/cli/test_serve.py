@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from app import instance
 from app.cli import main
 from tests.servers import ROOT, RunningServer, environment, initialised, start, stop
 
@@ -55,6 +56,46 @@ def test_a_killed_server_starts_again_without_help(fresh_instance):
 
     assert get(second, "/readyz")[0] == 200
     stop(second)
+
+
+@pytest.mark.parametrize(
+    ("note", "folder_mode", "mode"),
+    [
+        ('{"url": "https://elsewhere.example"}', 0o700, 0o600), ('{"url": "http://127.0.0.1:1/x"}', 0o700, 0o600),
+        ('{"url": "http://127.0.0.1:9123"}', 0o755, 0o600), ('{"url": "http://127.0.0.1:9123"}', 0o700, 0o644),
+        ("[]", 0o700, 0o600), ("no json", 0o700, 0o600),
+    ],
+)  # fmt: skip
+def test_an_address_that_others_could_have_written_or_that_leads_elsewhere_gets_no_credential(
+    tmp_path, note, folder_mode, mode
+):
+    (tmp_path / "address.json").write_text(note)
+    (tmp_path / "address.json").chmod(mode)
+    tmp_path.chmod(folder_mode)
+
+    assert instance.served_at(tmp_path) is None
+
+
+def test_the_address_of_a_server_outlasts_it_for_the_commands_of_its_instance(fresh_instance):
+    server = start(fresh_instance)
+    url = server.url
+    stop(server)
+
+    assert instance.served_at(fresh_instance.folder) == url
+
+
+@pytest.mark.parametrize(("host", "warnings"), [("0.0.0.0", 1), ("127.0.0.1", 0)])
+def test_plain_http_for_other_hosts_is_warned_of(fresh_instance, host, warnings):
+    process = subprocess.Popen(
+        [sys.executable, "-m", "app.cli", "serve", "--port", "0", "--host", host, "--json"], cwd=ROOT, text=True,
+        env=environment(fresh_instance.folder), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stdout.readline()
+    process.terminate()
+    _, said = process.communicate(timeout=30)
+
+    assert said.count("plain HTTP") == warnings
 
 
 def test_ctrl_c_stops_the_server_as_sigterm_does(running_server):

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from app.cli import main
-from app.cli.terminal import plain
+from app.cli.terminal import plain, settings
 from tests.servers import Instance, start, stop
 
 
@@ -82,6 +82,43 @@ def test_a_database_that_cannot_be_opened_is_named_with_the_reason(run, monkeypa
     assert result.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize("command", [("status",), ("serve",), ("users", "list"), ("db", "upgrade")])
+def test_a_damaged_database_is_named_by_its_path_with_what_to_do(run, fresh_instance, command):
+    (fresh_instance.folder / "continuity.db").write_bytes(b"no database at all" * 500)
+
+    result = run(*command)
+
+    assert result.exit_code == 1
+    assert f"The database {fresh_instance.folder}/continuity.db cannot be opened" in result.stderr
+    assert "Restore it from the backup" in result.stderr
+    assert "sqlite+" not in result.stderr
+
+
+@pytest.mark.parametrize("command", [("serve",), ("users", "list")])
+def test_a_missing_key_says_what_to_restore(run, fresh_instance, command):
+    (fresh_instance.folder / "vault.key").unlink()
+
+    result = run(*command)
+
+    assert result.exit_code == 1
+    assert "vault.key cannot be opened" in result.stderr
+    assert "Restore it from its backup" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("variable", ["ATMEM_VAULT_KEY_FILE", "ATMEM_SHRED_LIST"])
+def test_a_file_that_a_variable_names_and_that_is_not_there_is_named_with_the_variable(run, monkeypatch, variable):
+    monkeypatch.setenv(variable, "/nope")
+    if variable == "ATMEM_VAULT_KEY_FILE":
+        monkeypatch.setenv("ATMEM_SHRED_LIST", f"{settings().instance}/shred.list")
+
+    refused = run("users", "list")
+    shown = run("status")
+
+    for said in (refused.stderr, shown.stderr):
+        assert f"{variable}: /nope cannot be " in said
+
+
 def test_a_password_in_the_address_of_a_database_is_not_repeated(run, monkeypatch):
     monkeypatch.setenv("ATMEM_DATABASE_URL", "postgresql://atmem:hunter2@127.0.0.1:1/atmem")
 
@@ -89,6 +126,7 @@ def test_a_password_in_the_address_of_a_database_is_not_repeated(run, monkeypatc
 
     assert result.exit_code == 1
     assert "127.0.0.1:1" in result.stderr
+    assert "ATMEM_DATABASE_URL: " in result.stderr
     assert "hunter2" not in result.output
 
 

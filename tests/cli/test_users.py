@@ -13,6 +13,7 @@ from tests.entry import OVERRIDES
 
 OLD = "bright otter sails north"
 NEW = "five green doors open slowly"
+ABSENT = "There is no account nobody; `atmem users list` shows those that there are. Nothing was changed."
 
 
 @pytest.fixture
@@ -145,6 +146,10 @@ def test_making_somebody_else_an_administrator_asks_and_is_said(users):
 
     refused = users("recover-administrator", "ada", given="n\n", exit_code=1)
     assert "Make ada an administrator (operator now)?" in refused.stderr
+    assert refused.stderr.endswith(
+        "Error: Nothing was changed. Where there is no terminal to answer at, --yes answers.\n"
+    )
+    assert "Nothing was changed" in users("recover-administrator", "ada", given="", exit_code=1).stderr
     assert listed(users)["ada"]["role"] == "operator"
     done = users("recover-administrator", "ada", given="y\n")
     assert "ada is an administrator (was: operator)" in done.stderr
@@ -193,8 +198,16 @@ def test_too_many_attempts_say_when_to_try_again(users):
 def test_an_error_for_a_script_is_json_on_standard_error(users):
     refused = users("disable", "nobody", "--json", exit_code=1)
 
-    assert json.loads(refused.stderr) == {"error": {"code": "not_found", "message": "No such account."}}
+    assert json.loads(refused.stderr) == {"error": {"code": "not_found", "message": ABSENT}}
     assert refused.stdout == ""
+
+
+def test_a_question_that_is_not_answered_ends_with_what_has_happened(users, monkeypatch):
+    monkeypatch.setattr("app.cli.users._check_terminal", lambda: None)
+
+    refused = users("change-password", "administrator", given="", exit_code=1)
+
+    assert refused.stderr.endswith("Error: Nothing was changed.\n")
 
 
 def test_help_says_which_instance_is_meant(users):
@@ -211,10 +224,10 @@ def test_without_a_name_the_first_administrator_is_recovered(users):
         (("create", "Ada"), "username must be"),
         (("create", "administrator"), "There is an account of this name already."),
         (("create", "ada", "--workspace", "a b"), "workspace must be"),
-        (("disable", "nobody"), "No such account."),
-        (("disable", "\udcff"), "No such account."),
-        (("reset-password", "nobody"), "No such account."),
-        (("set-role", "nobody", "operator"), "No such account."),
+        (("disable", "nobody"), "There is no account nobody; `atmem users list`"),
+        (("disable", "\udcff"), "There is no account \\udcff; "),
+        (("reset-password", "nobody"), "There is no account nobody; "),
+        (("set-role", "nobody", "operator"), "There is no account nobody; "),
     ],
 )
 def test_what_is_refused_is_one_clear_line(users, arguments, line):

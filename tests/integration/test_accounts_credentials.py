@@ -300,7 +300,7 @@ class TestIssuing:
         with pytest.raises(NotFoundError) as refused:
             people.grant(people.caller("ada"), "a", role=role, **fields)
 
-        assert refused.value.message == "No such workspace."
+        assert refused.value.message == "There is no such workspace."
         assert people.rows(credentials) == []
 
     def test_a_coordinator_without_a_workspace_is_of_the_default_one_or_nowhere(self, people):
@@ -448,7 +448,7 @@ class TestRevoking:
         ]:
             with pytest.raises(NotFoundError) as refused:
                 revoke(people, "ada", principal_id, workspace)
-            assert refused.value.message == "No such principal."
+            assert refused.value.message == "There is no such principal."
         assert revoke(people, "root", "b") == 1
         assert revoke(people, "root", "everywhere") == 1
 
