@@ -121,7 +121,11 @@ def test_a_tool_without_a_name_for_its_effect_leaves_the_outcome_unknown(bank, h
 def test_a_refusal_that_the_application_can_read_is_told_to_the_model(bank, hall):
     def make(client, described):
         return mcp_tool(
-            client, described["shout"], destination="hall", effect_id=lambda _: "1", refusal=lambda text: f"Too {text}."
+            client,
+            described["shout"],
+            destination="hall",
+            effect_id=lambda _: "1",
+            refusal=lambda said: f"Too {said['result']}.",
         )
 
     [[result]] = run(bank, hall, make, [call("shout", text="loud")])
