@@ -175,13 +175,24 @@ def _next_step(connection: sa.Connection, config: Config) -> str | None:
 
 
 def _keep_copy(engine: sa.Engine, config: Config) -> None:
-    with engine.begin() as connection:
-        revision = _revision(connection)
-        step = _next_step(connection, config)
-    if revision is None or step is None:
-        return
+    with engine.connect() as guard:
+        # Nobody else migrates or copies meanwhile.
+        guard.connection.info[sqlite.BEGIN] = "BEGIN IMMEDIATE"
+        try:
+            with guard.begin():
+                revision, step = _revision(guard), _next_step(guard, config)
+                if revision is not None and step is not None:
+                    _copy_before(engine, step)
+        finally:
+            guard.connection.info.pop(sqlite.BEGIN, None)
+
+
+def _copy_before(engine: sa.Engine, step: str) -> None:
     database = Path(str(engine.url.database))
     copy = database.with_name(f"{database.name}.before-{step}")
+    for left in database.parent.glob(f"{copy.name}.*"):
+        # Of somebody who was killed while copying.
+        left.unlink()
     if copy.exists():
         return
     partial = copy.with_name(f"{copy.name}.{os.getpid()}")

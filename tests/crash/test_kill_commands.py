@@ -160,6 +160,7 @@ def test_an_upgrade_that_was_killed_is_finished_by_the_next_try(forks, tmp_path)
 
         assert status == 0, (at, said)
         assert upgraded(commands) == [], at
+        assert list(commands.folder.glob("continuity.db.before-*.*")) == [], at
         # The copy from before the first step is whole, whenever it was made.
         copy = commands.folder / "continuity.db.before-0005"
         engine = sa.create_engine(f"sqlite:///{copy}")

@@ -297,6 +297,14 @@ class TestCopyBeforeTheFirstStep:
 
         assert (tmp_path / "atmem.db.before-0002").read_bytes() == b"the first try's"
 
+    def test_what_a_killed_try_has_left_of_its_copy_is_removed(self, engine: sa.Engine, steps, tmp_path: Path):
+        migrating.upgrade(engine, steps("0001"))
+        (tmp_path / "atmem.db.before-0002.4711").write_bytes(b"half")
+
+        migrating.upgrade(engine, steps("0002"))
+
+        assert [path.name for path in tmp_path.glob("atmem.db.before-*")] == ["atmem.db.before-0002"]
+
     def test_nothing_is_copied_when_there_is_nothing_to_do(self, engine: sa.Engine, steps, tmp_path: Path):
         config = steps("0001")
         migrating.upgrade(engine, config)
