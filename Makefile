@@ -1,6 +1,7 @@
 # Two commands for a machine that has Python 3.11+ and make, nothing else:
 #   make demo [ARGS=--exit]     a server, a killed worker, a second one, one published document
 #   make test                   everything that CI checks
+# What runs for minutes is `make soak`, and CI's nightly mode: ATMEM_NIGHTLY=1 .ci/run
 
 SHELL := /bin/sh
 VENV := .venv

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import os
+
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, given, settings
@@ -28,15 +31,25 @@ CHECKS = [
     response_schema_conformance,
     unsupported_method,
 ]
-EXAMPLES = 15
 ENDPOINTS = sorted(ROUTES)
+SOAK_CASES = int(os.environ.get("ATMEM_FUZZ_CASES", "10000"))
+"""In all, in a soak: what security.md J14 asks for."""
+EXAMPLES = [
+    pytest.param(15, id="quick"),
+    # Three tests a route.
+    pytest.param(math.ceil(SOAK_CASES / (3 * len(ENDPOINTS))), id="soak", marks=pytest.mark.soak),
+]
+"""Cases of each test."""
 # Only people may: the session's cookie and token go along.
 SESSIONS = {"grants.issue", "grants.revoke", "operators.confirm", "session.change_password", "session.logout",
             "session.reauthenticate"}  # fmt: skip
-BOUNDED = settings(
-    max_examples=EXAMPLES, deadline=None, database=None, derandomize=True,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
-)  # fmt: skip
+
+
+def bounded(examples):
+    return settings(
+        max_examples=examples, deadline=None, database=None, derandomize=True,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
+    )  # fmt: skip
 
 
 class Fuzzed:
@@ -73,13 +86,14 @@ def fuzzed(instance_template, tmp_path_factory):
 
 @pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE], ids=["in form", "out of form"])
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
-def test_only_documented_answers(fuzzed, endpoint, mode):
+@pytest.mark.parametrize("examples", EXAMPLES)
+def test_only_documented_answers(fuzzed, endpoint, mode, examples):
     operation = fuzzed.operation(endpoint)
     if mode is GenerationMode.NEGATIVE and not can_be_wrong(operation):
         # Nothing can be wrong about a request without body and parameters.
         mode = GenerationMode.POSITIVE
 
-    @BOUNDED
+    @bounded(examples)
     @given(
         case=operation.as_strategy(generation_mode=mode),
         target=st.sampled_from(fuzzed.targets),
@@ -97,8 +111,9 @@ def test_only_documented_answers(fuzzed, endpoint, mode):
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
-def test_only_documented_answers_to_invented_credentials(fuzzed, endpoint):
-    @BOUNDED
+@pytest.mark.parametrize("examples", EXAMPLES)
+def test_only_documented_answers_to_invented_credentials(fuzzed, endpoint, examples):
+    @bounded(examples)
     @given(case=fuzzed.operation(endpoint).as_strategy())
     def run(case):
         case.validate_response(case.call(), checks=CHECKS)
