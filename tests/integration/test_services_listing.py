@@ -174,8 +174,27 @@ def test_a_list_does_not_pass_what_was_deleted(many):
     assert steps(many, look) <= few + 10
 
 
+def test_a_page_far_down_costs_what_the_newest_does(many, monkeypatch):
+    monkeypatch.setattr(listing, "LOOKED_AT_MOST", 10)
+    home = many.operator.home_workspace
+    first = many.create()["workflow_id"]
+    copied(many, first, 5_000)
+    asked = [
+        listing.Question(seen, phase=phase, term_indexes=words, before=before)
+        for seen in (None, frozenset({home}))
+        for phase in (None, "ready")
+        for words in ([], [many.ledger.vault.index("term", "publish")])
+        for before in (20, None)
+    ]
+
+    def cost(question):
+        return steps(many, lambda: many.store.read(lambda c: listing.page(c, question, count=5)))
+
+    assert [question for question in asked if cost(question) > 20] == []
+
+
 def test_a_search_goes_by_the_rarest_of_its_words_whichever_comes_first(many, monkeypatch):
-    monkeypatch.setattr(listing, "LOOKED_AT_MOST", 50)
+    monkeypatch.setattr(listing, "LOOKED_AT_MOST", 10)
     near = replace(many.operator, workspaces=frozenset({many.operator.home_workspace}))
     wanted = many.create("rare-nightly")["workflow_id"]
     waiting = many.create("other-nightly", activate=False)["workflow_id"]
