@@ -300,12 +300,14 @@ def delete(*, server: Server, workflow_id: str, is_sure: bool, as_json: bool) ->
 def _configure(server: Server, workflow_id: str, *, is_enabled: bool, as_json: bool) -> None:
     with connected(server) as connection:
         body: dict[str, Any] = {"enabled": is_enabled}
+        before = _view(connection, workflow_id)
         if isinstance(connection, PersonConnection):
-            body["revision"] = _view(connection, workflow_id)["revision"]
+            body["revision"] = before["revision"]
         view = connection.call("POST", f"{_ROOT}/{workflow_id}/configure", body, most_bytes=VIEW_BYTES)
     _report(
         view,
-        f"{workflow_advice.configured(view, is_enabled=is_enabled)} {workflow_advice.named(view)} is {view['phase']}.",
+        f"{workflow_advice.configured(before, view, is_enabled=is_enabled)} "
+        f"{workflow_advice.named(view)} is {view['phase']}.",
         as_json=as_json,
     )
 

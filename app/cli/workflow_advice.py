@@ -12,6 +12,7 @@ from continuity.decisions.phases import Phase
 from continuity.decisions.states import Status
 
 View = Mapping[str, Any]
+_OVER: Final = frozenset({Phase.DONE, Phase.ENDED})
 _CONFIRM: Final = (
     "atmem continuity confirm {id} --operation {name} --happened --effect-id EFFECT --reason WHY",
     "atmem continuity confirm {id} --operation {name} --did-not-happen --reason WHY",
@@ -39,15 +40,17 @@ def advise(view: View) -> Advice:
     return Advice(why.format(**words), tuple(command.format(**words) for command in commands))
 
 
-def configured(view: View, *, is_enabled: bool) -> str:
-    """Say what enabling or pausing came to, by the view after it."""
-    if view["phase"] in {Phase.DONE, Phase.ENDED}:
-        return "It is over: nothing will run."
+def configured(before: View, view: View, *, is_enabled: bool) -> str:
+    """Say what enabling or pausing came to, by the views before and after it."""
+    if view["revision"] != before["revision"]:
+        done = "Recovery is enabled." if is_enabled else "New attempts are paused."
+        return f"{done} It is over: workers get the saved results." if view["phase"] in _OVER else done
+    if view["phase"] in _OVER:
+        return "Nothing was changed: it is over."
     if is_enabled:
-        return "Recovery is enabled."
-    return (
-        "It was never enabled: there was nothing to pause." if view["phase"] == "review" else "New attempts are paused."
-    )
+        return "Nothing was changed: recovery was enabled already."
+    never = view["phase"] == Phase.REVIEW
+    return f"Nothing was changed: {'it was never enabled' if never else 'new attempts were paused already'}."
 
 
 def named(view: View) -> str:

@@ -19,6 +19,7 @@ from continuity.decisions.events import (
     WorkflowPaused,
 )
 from continuity.decisions.model import Operation, VaultFacts, Workflow
+from continuity.decisions.states import Status
 from continuity.errors import ConflictError
 from continuity.limits import SECOND_US
 
@@ -37,12 +38,15 @@ def require_revision(workflow: Workflow, seen: int | None) -> None:
 
 
 def decide_enable(workflow: Workflow, vault: VaultFacts, *, actor: str, at_us: int) -> WorkflowEnabled | None:
-    """Return the event that enables recovery, None when it is enabled already.
+    """Return the event that enables recovery, None when it is enabled already or would allow nothing.
+
+    Of a finished workflow it allows workers to have the saved receipts, where there are any.
 
     Raises:
         ConflictError: ``capture_not_full`` or ``workflow_revision_limit_reached``. Nothing has changed.
     """
-    if workflow.is_enabled:
+    has_saved = any(standing.status is Status.COMPLETED for standing in workflow.standings)
+    if workflow.is_enabled or (workflow.is_finished and not has_saved):
         return None
     if not vault.is_capture_full:
         raise ConflictError("The vault's capture mode must be full before work is enabled.", code="capture_not_full")
@@ -51,12 +55,12 @@ def decide_enable(workflow: Workflow, vault: VaultFacts, *, actor: str, at_us: i
 
 
 def decide_pause(workflow: Workflow, *, actor: str, at_us: int) -> WorkflowPaused | None:
-    """Return the event that pauses new attempts, None when they are paused already.
+    """Return the event that pauses new attempts, None when they are paused already or there can be no more.
 
     Raises:
         ConflictError: ``workflow_revision_limit_reached``. Nothing has changed.
     """
-    if not workflow.is_enabled:
+    if not workflow.is_enabled or workflow.is_finished:
         return None
     _require_headroom(workflow)
     return WorkflowPaused(at_us=at_us, actor=actor)

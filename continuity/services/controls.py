@@ -48,7 +48,8 @@ class Controls:
         """Enable recovery or pause new attempts.
 
         Returns:
-            The view afterwards; nothing changes when it is so already.
+            The view afterwards; nothing changes when it is so already, or when the workflow is finished and
+            it would make no difference: a pause of any, enabling one without a saved receipt.
 
         Raises:
             MalformedError: A person sent no ``revision``. Nothing has happened.

@@ -394,9 +394,31 @@ def test_pausing_and_enabling_say_what_they_came_to(operator, work):
 
     assert "never enabled" in operator.here("continuity", "disable", workflow_id).stdout
     operator.here("continuity", "abandon", workflow_id, "--operation", "publish", "--reason", "No.", "--yes")
-    done = operator.here("continuity", "enable", workflow_id)
-    assert "It is over" in done.stdout
-    assert workflow_id in done.stdout
+    before = operator.json("continuity", "show", workflow_id)
+    for verb in ("enable", "disable"):
+        done = operator.here("continuity", verb, workflow_id)
+        assert "Nothing was changed: it is over." in done.stdout
+        assert workflow_id in done.stdout
+    assert operator.json("continuity", "show", workflow_id) == before
+
+
+def test_what_finished_while_it_was_paused_can_still_be_enabled_for_its_saved_results(operator, work):
+    made = work(activate=True)
+    worker = operator.token(made["workflow_id"], "--principal", f"w-{time.time_ns()}")
+    with ContinuityClient(operator.server.url, worker) as host:
+        granted = host.begin(made["workflow_id"], "publish", run_id="r", attempt_id="a")
+        operator.here("continuity", "disable", made["workflow_id"])
+        receipt = {"outcome": "confirmed_succeeded", "operation_id": granted["operation_id"], "effect_id": "e"}
+        host.outcome(
+            made["workflow_id"], "publish", receipt={**receipt, "result": 1}, run_id="r", attempt_id="a",
+            lease_token=granted["lease_token"],
+        )  # fmt: skip
+        done = operator.here("continuity", "enable", made["workflow_id"])
+
+        assert "workers get the saved results" in done.stdout
+        again = operator.here("continuity", "disable", made["workflow_id"])
+        assert "Nothing was changed: it is over." in again.stdout
+        assert host.begin(made["workflow_id"], "publish", run_id="s", attempt_id="b")["action"] == "completed"
 
 
 def test_a_shown_workflow_says_why_it_stands_there_and_what_is_next(operator, work):

@@ -115,6 +115,10 @@ class Flow:
     def is_over(self) -> bool:
         return self.next is None or self.next.is_final
 
+    def is_idle(self, *, to_enable: bool) -> bool:
+        """Whether enabling or pausing would make no difference to anybody: nothing runs, nothing is given back."""
+        return self.is_over and not (to_enable and any(op.status == "completed" for op in self.ops))
+
     def changed(self, at: int, *, epoch: int, takes_revision: bool = True) -> None:
         self.revision += takes_revision
         self.events += 1

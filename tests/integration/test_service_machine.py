@@ -426,11 +426,12 @@ class Machine(RuleBasedStateMachine):
         if is_enabled and self.world.is_clock_behind(flow.mark):
             codes.add("clock_moved_backwards")
         most = limits.REVISIONS_PER_WORKFLOW + (0 if is_enabled else len(flow.ops) + 2)
-        if flow.is_enabled is not is_enabled and flow.revision >= most:
+        is_change = flow.is_enabled is not is_enabled and not flow.is_idle(to_enable=is_enabled)
+        if is_change and flow.revision >= most:
             codes.add("workflow_revision_limit_reached")
         request = wire.ConfigureRequest(is_enabled, flow.revision)
         _, code, died = self.call(data, self.controls.configure, self.person, flow.workflow_id, request)
-        if self.expect_refusal(codes, code, died, "configure") and flow.is_enabled is not is_enabled:
+        if self.expect_refusal(codes, code, died, "configure") and is_change:
             SEEN["enable" if is_enabled else "pause"] += 1
             flow.is_enabled = is_enabled
             flow.was_enabled |= is_enabled

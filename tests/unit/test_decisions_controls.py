@@ -88,6 +88,27 @@ def test_enabling_or_pausing_twice_changes_nothing():
     assert decide_pause(make_workflow(is_enabled=False), actor="u", at_us=LATER) is None
 
 
+@pytest.mark.parametrize("status", [Status.COMPLETED, Status.ABANDONED, Status.REFUSED])
+def test_pausing_what_is_finished_changes_nothing(status):
+    head = make_workflow(standings=(Standing(status, 1, 0),))
+
+    assert decide_pause(head, actor="u", at_us=LATER) is None
+
+
+@pytest.mark.parametrize(
+    ("statuses", "is_of_use"),
+    [
+        ([Status.ABANDONED], False), ([Status.REFUSED, Status.PENDING], False),
+        ([Status.REFUSED, Status.COMPLETED], True),
+        ([Status.COMPLETED], True), ([Status.COMPLETED, Status.ABANDONED], True), ([Status.PENDING], True),
+    ],
+)  # fmt: skip
+def test_enabling_what_is_finished_does_something_only_where_a_saved_receipt_can_be_had(statuses, is_of_use):
+    head = make_workflow(standings=tuple(Standing(status, 1, 0) for status in statuses), is_enabled=False)
+
+    assert (decide_enable(head, make_vault(), actor="u", at_us=LATER) is not None) is is_of_use
+
+
 def test_a_pause_stops_dispatch_and_is_undone_by_enable_alone():
     operation = make_operation()
     head = make_workflow(operation)
@@ -101,7 +122,7 @@ def test_a_pause_stops_dispatch_and_is_undone_by_enable_alone():
 
 
 def test_enabling_needs_full_capture():
-    head, vault = make_workflow(is_enabled=False), make_vault(is_capture_full=False)
+    head, vault = make_workflow(make_operation(), is_enabled=False), make_vault(is_capture_full=False)
 
     assert code_of(decide_enable, head, vault, actor="u", at_us=LATER) == "capture_not_full"
 
