@@ -18,7 +18,7 @@ from continuity.client import ContinuityClient, RecoveryBlocked
 from continuity.decisions.beginning import Reason
 from continuity.errors import ContinuityError
 from continuity.folder import folder_made
-from continuity.terminal import EPILOG, MistakeError, add_addresses, credential, observer_at, tell
+from continuity.terminal import EPILOG, WrongUsageError, add_addresses, address, credential, observed, observer_at, tell
 from continuity.tools import DirectoryPublisher, publish_operation
 
 OPERATION: Final = "publish"
@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None, *, trace: Callable[[str], None] | No
 
 
 def _prepare(options: argparse.Namespace, _trace: object) -> dict[str, Any]:
-    with ContinuityClient(options.url, credential()) as client:
+    with ContinuityClient(address(options), credential()) as client:
         operation = publish_operation(options.document, options.output, name=OPERATION)
         # Before the work is defined, for its key is given once; a refusal leaves no directory behind.
         with folder_made(operation["arguments"]["output"]):
@@ -80,19 +80,16 @@ _ENABLED: Final = frozenset({"ready", "resumable", "running"})
 
 def _run(options: argparse.Namespace, trace: Callable[[str], None] | None) -> dict[str, Any]:
     if not _WORKFLOW_ID.fullmatch(options.workflow_id):
-        raise MistakeError("--workflow-id must be the one that prepare returned: wf_ and 32 hexadecimal digits.")
+        raise WrongUsageError("--workflow-id must be the one that prepare returned: wf_ and 32 hexadecimal digits.")
     observer = observer_at(options.atflows_url)
-    with ContinuityClient(options.url, credential(), observer=observer, trace=trace) as client:
+    with ContinuityClient(address(options), credential(), observer=observer, trace=trace) as client:
         tools = {DirectoryPublisher.TOOL: DirectoryPublisher(options.output)}
         try:
             result = client.run_operation(options.workflow_id, OPERATION, tools)
         except RecoveryBlocked as stop:
             _be_exact(stop, client)
             raise
-        answer = {"workflow_id": options.workflow_id, "result": result}
-        if client.observation_error_count:
-            answer["observation_errors"] = client.observation_errors
-        return answer
+        return {"workflow_id": options.workflow_id, "result": result, **observed(client)}
 
 
 def _be_exact(stop: RecoveryBlocked, client: ContinuityClient) -> None:

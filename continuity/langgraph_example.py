@@ -25,7 +25,7 @@ from typing import Any, Final
 from continuity.client import ContinuityClient, NotDispatched
 from continuity.folder import folder_made, reason
 from continuity.integrations import GovernedToolRunner, RegisteredTool
-from continuity.terminal import EPILOG, MistakeError, add_addresses, credential, observer_at, tell
+from continuity.terminal import EPILOG, MistakeError, add_addresses, address, credential, observed, observer_at, tell
 from continuity.tools import DirectoryPublisher, make_output, publish_arguments
 
 NAMESPACE: Final = "continuity.langgraph_example"
@@ -101,16 +101,13 @@ class _Conversation:
         result = next(message for message in reversed(self.values["messages"]) if message.type == "tool")
         if result.status == "error":
             raise MistakeError(f"The document was not published. {result.content}")
-        answer = {"thread": self.thread, "result": json.loads(result.content)}
-        if self.client.observation_error_count:
-            answer["observation_errors"] = self.client.observation_errors
-        return answer
+        return {"thread": self.thread, "result": json.loads(result.content), **observed(self.client)}
 
 
 @contextmanager
 def _conversation(options: argparse.Namespace, trace: Callable[[str], None] | None) -> Iterator[_Conversation]:
     token, observer = credential(), observer_at(options.atflows_url)
-    with ContinuityClient(options.url, token, observer=observer, trace=trace) as client:
+    with ContinuityClient(address(options), token, observer=observer, trace=trace) as client:
         runner = GovernedToolRunner(client, [_publishing(options.output)], namespace=NAMESPACE, enabled=True)
         path = Path(options.checkpoints)
         try:

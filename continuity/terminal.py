@@ -1,8 +1,8 @@
 """How the example commands speak: one JSON object for what came of it, one line for what went wrong.
 
 Exit codes: 0 done, 1 refused or failed with one clear line, 2 stopped safely or wrong usage. The credential comes
-from the environment (``ATMEM_EVIDENCE_TOKEN``), never from the command line. A refusal of the server is one line
-that begins with its code; whatever else went wrong begins with ``Error``.
+from the environment (``ATMEM_EVIDENCE_TOKEN``), never from the command line. The line begins with ``Error``, and
+with its code after that when it is the server's refusal.
 """
 
 from __future__ import annotations
@@ -14,20 +14,40 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from continuity.client import AtFlowsObserver, OutcomeNotRecorded, RecoveryBlocked
-from continuity.errors import ContinuityError, MalformedError, NotReachedError, TooLargeError, TransportError
+from continuity.addresses import checked_url
+from continuity.client import AtFlowsObserver, ContinuityClient, OutcomeNotRecorded, RecoveryBlocked
+from continuity.errors import (
+    ContinuityError,
+    ForbiddenError,
+    MalformedError,
+    NotReachedError,
+    TooLargeError,
+    TransportError,
+    UnauthenticatedError,
+)
 
 URL: Final = "http://127.0.0.1:8768"
 DONE: Final = 0
 FAILED: Final = 1
 STOPPED_SAFELY: Final = 2
-EPILOG: Final = "The credential is read from ATMEM_EVIDENCE_TOKEN. Exit codes: 0 done, 1 failed, 2 stopped safely."
+WRONG_USAGE: Final = 2
+TOKEN: Final = "ATMEM_EVIDENCE_TOKEN"  # noqa: S105 - the name of a variable
+EPILOG: Final = (
+    "The credential is read from ATMEM_EVIDENCE_TOKEN. Exit codes: 0 done, 1 failed, 2 stopped safely or used wrongly."
+)
+_ISSUE: Final = "atmem continuity credential [WORKFLOW_ID] --principal NAME --token-only"
+_KINDS: Final = {"o": "operator", "w": "worker", "c": "coordinator", "b": "observer"}
+_KIND_AT: Final = 4
 _OWN: Final = (MalformedError, TooLargeError, TransportError)
 """What is found out here or on the way; every other error is the server's, and named by its code."""
 
 
 class MistakeError(Exception):
     """Something that whoever calls must put right; the message says what."""
+
+
+class WrongUsageError(MistakeError):
+    """An option or a variable that cannot be what it is. Nothing was sent."""
 
 
 def tell(command: Callable[[], Mapping[str, Any]], *, ask_again: str) -> int:
@@ -49,8 +69,8 @@ def tell(command: Callable[[], Mapping[str, Any]], *, ask_again: str) -> int:
         _print({"stopped_safely": stop.code, "next": ask_again, "page": stop.page})
         return STOPPED_SAFELY
     except (ContinuityError, OSError, MistakeError) as error:
-        print(_line(error), file=sys.stderr)
-        return FAILED
+        print(f"Error: {_line(error)}", file=sys.stderr)
+        return WRONG_USAGE if isinstance(error, WrongUsageError) else FAILED
     _print(answer)
     return DONE
 
@@ -62,22 +82,47 @@ def add_addresses(command: argparse.ArgumentParser, *, with_atflows: bool = True
         command.add_argument("--atflows-url", help="report attempts to this AtFlows address (ATFLOWS_CONTINUITY_TOKEN)")
 
 
+def address(options: argparse.Namespace) -> str:
+    """Return the server's address; raises `WrongUsageError` if no credential may be sent there."""
+    return _checked(options.url, "--url or ATMEM_URL")
+
+
 def credential() -> str:
-    """Return the credential that the environment holds; raises `MistakeError` if it holds none."""
-    token = os.environ.get("ATMEM_EVIDENCE_TOKEN", "").strip()
+    """Return the credential that the environment holds; raises `WrongUsageError` if it holds none."""
+    token = os.environ.get(TOKEN, "").strip()
     if not token:
-        raise MistakeError("Set ATMEM_EVIDENCE_TOKEN to the credential: atmem continuity credential … --token-only")
+        raise WrongUsageError(f"Set {TOKEN} to the credential: {_ISSUE}")
+    if not (token.isascii() and token.isprintable() and " " not in token):
+        raise WrongUsageError(f"{TOKEN} holds no credential: {_ISSUE}")
     return token
 
 
 def observer_at(url: str | None) -> AtFlowsObserver | None:
-    """Return an observer of an address, None for none; raises `MistakeError` without a secret for it."""
+    """Return an observer of an address, None for none; raises `WrongUsageError` without a secret for it."""
     if url is None:
         return None
     token = os.environ.get("ATFLOWS_CONTINUITY_TOKEN")
     if not token:
-        raise MistakeError("Set ATFLOWS_CONTINUITY_TOKEN to report to AtFlows, or leave --atflows-url out.")
-    return AtFlowsObserver(url, token)
+        raise WrongUsageError("Set ATFLOWS_CONTINUITY_TOKEN to report to AtFlows, or leave --atflows-url out.")
+    return AtFlowsObserver(_checked(url, "--atflows-url"), token)
+
+
+def observed(client: ContinuityClient) -> dict[str, Any]:
+    """Return what an answer says of attempts that could not be reported to AtFlows; nothing when all could."""
+    if not client.observation_error_count:
+        return {}
+    return {
+        "observation_errors": client.observation_errors,
+        "observation_next": "The work itself is not touched by this. Look whether ATFLOWS_CONTINUITY_TOKEN is the "
+        "server's own or an observer's credential, and --atflows-url the server's address.",
+    }
+
+
+def _checked(url: str, where: str) -> str:
+    try:
+        return checked_url(url)
+    except MalformedError as error:
+        raise WrongUsageError(f"{where}: {error}") from None
 
 
 def _where(stop: RecoveryBlocked) -> dict[str, Any]:
@@ -97,12 +142,21 @@ def _line(error: Exception) -> str:
     """Return the one line that says what went wrong."""
     if isinstance(error, OSError):
         said = error.strerror or type(error).__name__
-        return f"Error: {error.filename}: {said}." if error.filename is not None else f"Error: {said}."
+        return f"{error.filename}: {said}." if error.filename is not None else f"{said}."
     if isinstance(error, NotReachedError):
-        return f"Error: {error} Is `atmem serve` running? Else name the server's address with --url or ATMEM_URL."
+        return f"{error} Is `atmem serve` running? Else name the server's address with --url or ATMEM_URL."
+    if isinstance(error, UnauthenticatedError):
+        return (
+            f"{error.code}: The credential in {TOKEN} is not valid here: expired, revoked or mistyped. "
+            f"Issue another one: {_ISSUE}"
+        )
+    if isinstance(error, ForbiddenError):
+        token = os.environ.get(TOKEN, "").strip()
+        kind = _KINDS.get(token[_KIND_AT : _KIND_AT + 1], "other")
+        return f"{error.code}: The credential in {TOKEN} is of the kind {kind}, which may not do this."
     if isinstance(error, ContinuityError) and not isinstance(error, _OWN):
         return f"{error.code}: {error}"
-    return f"Error: {error}"
+    return str(error)
 
 
 def _print(answer: Mapping[str, Any]) -> None:

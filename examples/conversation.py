@@ -23,7 +23,7 @@ from langgraph.graph import END, START, MessagesState, StateGraph
 from continuity.client import ContinuityClient
 from continuity.integrations import GovernedToolRunner, RegisteredTool
 from continuity.integrations.langgraph import governed_langgraph_tools
-from continuity.terminal import EPILOG, MistakeError, add_addresses, credential, observer_at, tell
+from continuity.terminal import EPILOG, MistakeError, add_addresses, address, credential, observer_at, tell
 
 Calls = Sequence[tuple[str, Mapping[str, Any]]]
 """Name of the tool and arguments, in the order in which the model asks for them."""
@@ -55,7 +55,7 @@ def main(agent: Agent, argv: Sequence[str] | None = None, *, trace: Callable[[st
 def _talk(agent: Agent, options: argparse.Namespace, trace: Callable[[str], None] | None) -> dict[str, Any]:
     config = {"configurable": {"thread_id": options.thread}}
     observer = observer_at(options.atflows_url)
-    with ContinuityClient(options.url, credential(), observer=observer, trace=trace) as client:
+    with ContinuityClient(address(options), credential(), observer=observer, trace=trace) as client:
         runner = GovernedToolRunner(client, agent.tools(options), namespace=agent.name, enabled=True)
         with _checkpoints(Path(options.checkpoints)) as saver:
             graph = graph_of(governed_langgraph_tools(runner), agent.calls(options), saver)

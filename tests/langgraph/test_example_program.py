@@ -143,7 +143,7 @@ def test_a_document_that_is_not_there_leaves_nothing_behind(desk, capsys):
 def test_no_credential_leaves_nothing_behind(desk, capsys, monkeypatch):
     monkeypatch.delenv("ATMEM_EVIDENCE_TOKEN")
 
-    assert start() == 1
+    assert start() == 2
 
     assert "ATMEM_EVIDENCE_TOKEN" in fails(capsys)
     assert sorted(path.name for path in desk.iterdir()) == ["README.md"]
@@ -162,7 +162,7 @@ def test_a_wrong_credential_is_refused_by_name(capsys, monkeypatch):
 
     assert start() == 1
 
-    assert fails(capsys).startswith("unauthenticated: ")
+    assert fails(capsys).startswith("Error: unauthenticated: ")
 
 
 def test_the_credential_of_a_worker_is_refused_by_name(capsys, monkeypatch, hall):
@@ -171,7 +171,7 @@ def test_the_credential_of_a_worker_is_refused_by_name(capsys, monkeypatch, hall
 
     assert start() == 1
 
-    assert fails(capsys).startswith("forbidden: ")
+    assert fails(capsys).startswith("Error: forbidden: ")
 
 
 def test_resuming_names_what_is_not_there(desk, capsys):
@@ -232,7 +232,7 @@ def test_a_directory_that_is_gone_is_not_asked_and_nothing_is_published_elsewher
 
 
 def test_attempts_are_reported_to_atflows_when_asked(desk, capsys, hall, monkeypatch):
-    assert start("--atflows-url", hall.url) == 1
+    assert start("--atflows-url", hall.url) == 2
     assert "ATFLOWS_CONTINUITY_TOKEN" in fails(capsys)
     monkeypatch.setenv(
         "ATFLOWS_CONTINUITY_TOKEN", hall.grant("watch", "continuity_observer", observation_scope="local")

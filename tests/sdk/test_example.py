@@ -213,28 +213,33 @@ def test_a_refusal_is_one_line_on_standard_error_and_exits_1(capsys):
 
     said = capsys.readouterr()
     assert (status, said.out) == (1, "")
-    assert said.err.startswith("definition_conflict: ")
+    assert said.err.startswith("Error: definition_conflict: ")
     assert said.err.count("\n") == 1
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    ("arguments", "status", "named"),
     [
-        ["prepare", "--workflow-key", "k", "--document", "missing.md", "--output", "o"],
-        ["prepare", "--workflow-key", "k", "--document", "big.md", "--output", "o"],
-        ["run", "--workflow-id", "not an id", "--output", "o"],
-        ["run", "--workflow-id", WORKFLOW, "--output", "o", "--url", "http://evil.example"],
-        ["run", "--workflow-id", WORKFLOW, "--output", "o", "--atflows-url", "http://127.0.0.1:1"],
+        (["prepare", "--workflow-key", "k", "--document", "missing.md", "--output", "o"], 1, "missing.md"),
+        (["prepare", "--workflow-key", "k", "--document", "big.md", "--output", "o"], 1, "document"),
+        (["run", "--workflow-id", "not an id", "--output", "o"], 2, "--workflow-id"),
+        (["run", "--workflow-id", WORKFLOW, "--output", "o", "--url", "http://evil.example"], 2, "--url"),
+        (["run", "--workflow-id", WORKFLOW, "--output", "o", "--url", "foo"], 2, "ATMEM_URL"),
+        (
+            ["run", "--workflow-id", WORKFLOW, "--output", "o", "--atflows-url", "http://127.0.0.1:1"],
+            2, "ATFLOWS_CONTINUITY_TOKEN",
+        ),
     ],
-)
-def test_a_mistake_is_one_line_and_exits_1(arguments, capsys, tmp_path):
+)  # fmt: skip
+def test_a_mistake_is_one_line_that_names_it(arguments, status, named, capsys, tmp_path):
     (tmp_path / "big.md").write_bytes(b"x" * 200_000)
 
-    assert main(arguments) == 1
+    assert main(arguments) == status
 
     said = capsys.readouterr()
     assert said.err.count("\n") == 1
     assert said.err.startswith("Error: ")
+    assert named in said.err
     assert "Errno" not in said.err
     assert said.out == ""
 
@@ -267,10 +272,29 @@ def test_without_a_credential_nothing_is_sent(capsys, monkeypatch):
     monkeypatch.delenv("ATMEM_EVIDENCE_TOKEN")
 
     with world(begin=[completed()]) as there:
-        assert run(there) == 1
+        assert run(there) == 2
+        monkeypatch.setenv("ATMEM_EVIDENCE_TOKEN", "two words")
+        assert run(there) == 2
 
         assert there.server.seen == []
-    assert "ATMEM_EVIDENCE_TOKEN" in capsys.readouterr().err
+    assert capsys.readouterr().err.count("ATMEM_EVIDENCE_TOKEN") == 2
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "said"),
+    [(401, "unauthenticated", "expired, revoked or mistyped"), (403, "forbidden", "of the kind worker")],
+)
+def test_a_credential_that_is_refused_is_named_by_its_variable(status, code, said, capsys, monkeypatch):
+    monkeypatch.setenv("ATMEM_EVIDENCE_TOKEN", "atm_w_something")
+    with world(others=refused(status, code)) as there:
+        done = main([
+            "prepare", "--workflow-key", "k", "--document", "README.md", "--output", "o", "--url", there.server.url,
+        ])  # fmt: skip
+
+    line = capsys.readouterr().err
+    assert done == 1
+    assert line.startswith(f"Error: {code}: The credential in ATMEM_EVIDENCE_TOKEN")
+    assert said in line
 
 
 @pytest.mark.parametrize("arguments", [[], ["run"], ["publish"], ["run", "--workflow-id", WORKFLOW]])
@@ -302,7 +326,9 @@ def test_attempts_are_reported_to_atflows_and_its_failure_changes_nothing(monkey
             assert run(there, "--atflows-url", atflows.url) == 0
         assert [seen.body["event"] for seen in atflows.seen] == ["execute", "completed"]
 
-    assert json.loads(capsys.readouterr().out)["observation_errors"] == ["UnavailableError", "UnavailableError"]
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["observation_errors"] == ["UnavailableError", "UnavailableError"]
+    assert "ATFLOWS_CONTINUITY_TOKEN" in printed["observation_next"]
 
 
 def test_it_runs_as_a_module_and_keeps_the_token_out_of_what_it_prints(tmp_path):
