@@ -55,7 +55,9 @@ def _json_schema_check(schema: Mapping[str, Any]) -> Check:
     try:
         jsonschema = importlib.import_module("jsonschema")
     except ImportError as error:
-        raise ImportError("A JSON Schema for arguments needs jsonschema: pip install jsonschema.") from error
+        raise ImportError(
+            "A JSON Schema for arguments needs jsonschema, which the extras langgraph and mcp bring."
+        ) from error
     kept = dict(schema)
     validator_class = jsonschema.validators.validator_for(kept, default=jsonschema.Draft202012Validator)
     try:

@@ -61,7 +61,10 @@ def governed_langgraph_tools(
 
     Raises:
         RecoveryBlocked: ``version_not_tested``.
+        TypeError: The runner is for nodes that are awaited.
     """
+    if not isinstance(runner, GovernedToolRunner):
+        raise TypeError("This node needs a GovernedToolRunner.")
     admit_version(runner, "langgraph", untested=untested_langgraph)
 
     def governed_tools(state: Any, config: RunnableConfig) -> dict[str, Any]:
@@ -83,6 +86,8 @@ def agoverned_langgraph_tools(
     runner: AsyncGovernedToolRunner, *, messages_key: str = "messages", untested_langgraph: Untested = "refuse"
 ) -> AsyncNode:
     """Make the same node for graphs that are awaited; see `governed_langgraph_tools`."""
+    if not isinstance(runner, AsyncGovernedToolRunner):
+        raise TypeError("This node needs an AsyncGovernedToolRunner.")
     admit_version(runner, "langgraph", untested=untested_langgraph)
 
     async def governed_tools(state: Any, config: RunnableConfig) -> dict[str, Any]:

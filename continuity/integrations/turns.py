@@ -65,7 +65,7 @@ class Line:
         with self._lock:
             if self._places.get(call_id, _Place.WAITING) is not _Place.WAITING:
                 self._places = {known: place for known, place in self._places.items() if place is _Place.WAITING}
-                self._reading = None
+                self._reading = self.cause = None
             self._blocked.discard(call_id)
             self._places[call_id] = _Place.WAITING
 
@@ -75,6 +75,8 @@ class Line:
             if self._reading is not None:
                 return self._reading, False
             self._reading = Future()
+            # Running, so that a task that stops waiting for it cancels nothing for the others.
+            self._reading.set_running_or_notify_cancel()
             return self._reading, True
 
     def arrange(self, order: Sequence[str]) -> None:

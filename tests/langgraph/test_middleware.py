@@ -33,9 +33,11 @@ def governed(hall, destination, saver):
     return make
 
 
-def test_calls_of_a_message_run_in_their_order_and_each_has_one_tool_message(governed, destination):
+@pytest.mark.parametrize("at_once", [None, 1, 2])
+def test_calls_of_a_message_run_in_their_order_and_each_has_one_tool_message(governed, destination, at_once):
     calls = [call(call_id=f"c{n}", to=str(n)) for n in range(12)]
-    values = governed(calls).invoke(ASK, thread(), durability="sync")
+    config = thread() if at_once is None else {**thread(), "max_concurrency": at_once}
+    values = governed(calls).invoke(ASK, config, durability="sync")
     assert destination.arguments == [{"to": str(n)} for n in range(12)]
     assert [message.tool_call_id for message in tool_messages(values)] == [f"c{n}" for n in range(12)]
 

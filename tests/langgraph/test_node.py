@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
-from contextlib import asynccontextmanager
 
 import pytest
 from langchain_core.messages import AIMessage, RemoveMessage
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.checkpoint.postgres import PostgresSaver
-from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
 from langgraph.checkpoint.sqlite import SqliteSaver
-from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.graph import END, START, MessagesState, StateGraph
 
 from continuity.client import NotDispatched, RecoveryBlocked, Refused
 from continuity.integrations import (
     GovernedToolRunner,
-    agoverned_langgraph_tools,
     governed_langgraph_tools,
 )
 from tests.langgraph.hall import (
     ASK,
     agent_graph,
-    arunner_of,
     call,
     runner_of,
     scripted,
@@ -304,111 +297,3 @@ def test_another_thread_or_namespace_is_other_work_and_the_same_call_is_the_same
             script = lambda _: AIMessage("", id="same", tool_calls=[call()])  # noqa: E731
             agent_graph(node, script, saver, interrupt_after=["tools"]).invoke(ASK, config, durability="sync")
     assert len(destination.effects) == 3
-
-
-# --- The other savers ---
-
-
-def test_postgresql_keeps_a_thread_as_well(hall, destination, postgresql):
-    with PostgresSaver.from_conn_string(postgresql) as saver:
-        saver.setup()
-        destination.raises = [TimeoutError()]
-        node = governed_langgraph_tools(runner_of(hall, destination.tool(capability="query")))
-        graph, config = agent_graph(node, scripted([call(), call(call_id="c2")]), saver), thread()
-        assert stopped(graph, ASK, config).code == "outcome_unknown"
-        values = graph.invoke(None, config, durability="sync")
-    assert [m.tool_call_id for m in tool_messages(values)] == ["c1", "c2"]
-    assert len(destination.effects) == 2
-
-
-@pytest.fixture
-def postgresql(postgresql_server):
-    name = postgresql_server.create()
-    yield postgresql_server.url(name)
-    postgresql_server.drop(name)
-
-
-@asynccontextmanager
-async def asqlite(path):
-    async with AsyncSqliteSaver.from_conn_string(str(path)) as saver:
-        yield saver
-
-
-@asynccontextmanager
-async def apostgresql(url):
-    async with AsyncPostgresSaver.from_conn_string(url) as saver:
-        await saver.setup()
-        yield saver
-
-
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)])
-def opened(request, tmp_path):
-    """Opens a saver for graphs that are awaited; the test runs once on each."""
-    if request.param == "sqlite":
-        return lambda: asqlite(tmp_path / "async.db")
-    url = request.getfixturevalue("postgresql")
-    return lambda: apostgresql(url)
-
-
-def test_an_awaited_graph_promises_the_same(hall, destination, opened):
-    async def scenario():
-        destination.raises = [None, TimeoutError()]
-        async with opened() as saver, arunner_of(hall, destination.atool()) as runner:
-            graph = agent_graph(agoverned_langgraph_tools(runner), scripted([call(), call(call_id="c2")]), saver)
-            config = thread()
-            with pytest.raises(RecoveryBlocked) as first:
-                await graph.ainvoke(ASK, config, durability="sync")
-            with pytest.raises(RecoveryBlocked) as second:
-                await graph.ainvoke(None, config, durability="sync")
-            await asyncio.to_thread(hall.confirm, second.value.workflow_id, receipt=HAPPENED)
-            return first.value, second.value, await graph.ainvoke(None, config, durability="sync")
-
-    first, second, values = asyncio.run(scenario())
-    assert (first.code, second.code) == ("outcome_unknown", "needs_confirmation")
-    assert [m.tool_call_id for m in tool_messages(values)] == ["c1", "c2"]
-    assert len(destination.effects) == 2
-
-
-def test_an_awaited_graph_refuses_the_same(hall, destination, tmp_path):
-    async def code(saver, **options):
-        async with arunner_of(hall, destination.atool()) as runner:
-            graph = agent_graph(agoverned_langgraph_tools(runner), scripted([call()]), saver)
-            with pytest.raises(RecoveryBlocked) as caught:
-                await graph.ainvoke(ASK, thread(), **options)
-            return caught.value.code
-
-    async def scenario():
-        async with asqlite(":memory:") as memory, asqlite(tmp_path / "async.db") as saver:
-            yielded = [
-                await code(None),
-                await code(memory, durability="sync"),
-                await code(InMemorySaver(), durability="sync"),
-                await code(saver),
-                await code(saver, durability="async"),
-            ]
-            await saver.conn.execute("PRAGMA synchronous = OFF")
-            return [*yielded, await code(saver, durability="sync")]
-
-    assert asyncio.run(scenario()) == [
-        "checkpointer_missing", "checkpointer_in_memory", "checkpointer_unsupported", "durability_not_sync",
-        "durability_not_sync", "checkpointer_not_durable",
-    ]  # fmt: skip
-    assert destination.effects == []
-
-
-def test_an_ordinary_graph_on_an_awaited_saver_is_refused(hall, destination, tmp_path):
-    async def scenario():
-        node = governed_langgraph_tools(runner_of(hall, destination.tool()))
-        async with asqlite(tmp_path / "async.db") as saver:
-            graph = agent_graph(node, scripted([call()]), saver)
-            with pytest.raises(RecoveryBlocked) as caught:
-                await graph.ainvoke(ASK, thread(), durability="sync")
-        return caught.value.code
-
-    assert asyncio.run(scenario()) == "checkpointer_unsupported"
-    assert destination.effects == []
-
-
-def test_a_tool_of_coroutines_is_for_the_awaited_runner_alone(hall, destination):
-    with pytest.raises(TypeError, match="AsyncGovernedToolRunner"):
-        runner_of(hall, destination.atool())

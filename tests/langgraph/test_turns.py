@@ -87,6 +87,12 @@ def test_a_new_run_reads_the_message_again_and_one_run_once():
     assert line.reading()[1] is True
 
 
+def test_a_task_that_stops_waiting_for_the_message_leaves_it_to_the_others():
+    future, _ = line_of("c1").reading()
+    assert future.cancel() is False
+    future.set_result("message")
+
+
 def test_who_waits_is_woken_when_a_call_ends():
     line, woken = line_of(*CALLS), threading.Event()
     with line.watched(woken.set):

@@ -9,15 +9,14 @@ from importlib.metadata import version
 
 import pytest
 
-from continuity.client import RecoveryBlocked
-from continuity.integrations import UntestedVersionWarning, governed_langgraph_tools
+from continuity.client import ContinuityClient, RecoveryBlocked
+from continuity.integrations import GovernedToolRunner, UntestedVersionWarning, governed_langgraph_tools
 from continuity.integrations.checks import TESTED, check_version, is_tested
 from continuity.integrations.langgraph import admit_version
-from continuity.integrations.runner import ToolRunner
 from tests.servers import ROOT
 
 LOCKS = [ROOT / "requirements" / "dev.lock", *sorted((ROOT / "requirements" / "langgraph").glob("*.lock"))]
-RUNNER = ToolRunner([], url="http://127.0.0.1:1", namespace="tests", enabled=True)
+RUNNER = GovernedToolRunner(ContinuityClient("http://127.0.0.1:1", "token"), [], namespace="tests", enabled=True)
 
 
 @pytest.mark.parametrize("library", TESTED)
