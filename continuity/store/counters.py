@@ -28,7 +28,9 @@ ALL: Final = sa.select(*COLUMNS).where(_COORDINATORS).order_by(owners.c.owner_pk
 UNPROVED: Final = ALL.where(owners.c.proof.is_(None))
 _KIND: Final = sa.select(owners.c.kind).where(owners.c.owner_pk == bindparam("owner_pk"))
 
-_VALUES: Final[dict[str, Any]] = {name: bindparam(name) for name in ("unfinished", "retained_bytes", "reserved_bytes", "proof")}
+_VALUES: Final[dict[str, Any]] = {
+    name: bindparam(name) for name in ("unfinished", "retained_bytes", "reserved_bytes", "proof")
+}
 _OWNER: Final = owners.c.owner_pk == bindparam("b_owner_pk")
 _MOVE: Final = Compiled(sa.update(owners).where(_OWNER, owners.c.proof == bindparam("before")).values(_VALUES))
 _BEGIN: Final = sa.update(owners).where(_OWNER, owners.c.proof.is_(None)).values(_VALUES)
