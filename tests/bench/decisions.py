@@ -255,7 +255,7 @@ class Seat:
         self._copies = 0
         self._pool = Pool(self.filled, choose, self._renew)
         self._server: RunningServer | None = None
-        # Before any server starts: copying a million rows would outlast the patience for a connection that says nothing.
+        # Before any server starts: copying a million rows outlasts its patience for a connection that says nothing.
         self._copy = self._copied()
 
     def take(self, count: int) -> list[str]:
