@@ -7,6 +7,8 @@ Facts that these rules rest on, the same on every tested version:
 * ``configurable.__pregel_durability`` is there only if the caller passed ``durability=``, unvalidated.
 * ``configurable.checkpoint_map`` names, for the namespace that a node runs in, the very checkpoint that its
   step began from. Where that one can be read back and holds the assistant message, the step is stored.
+
+Source: docs/adr/0013.
 """
 
 from __future__ import annotations

@@ -7,6 +7,8 @@ Rules:
   operations, and a call whose arguments were edited is still the same call (and is refused).
 * LangGraph's ``checkpoint_ns`` never counts: it names a task, and a task is another one after a fork.
 * The parts are hashed with their lengths, so that no two lists of parts have one key.
+
+Source: docs/adr/0013.
 """
 
 from __future__ import annotations

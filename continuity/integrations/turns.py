@@ -7,6 +7,8 @@ Rules:
   that raised in an *earlier* run may come again, and is waited for `RETURN_S` long.
 * A call before it that never comes, because somebody else has answered or refused it, is waited for
   `ARRIVAL_S` long. Waiting too briefly costs one more resume, and never an effect.
+
+Source: docs/adr/0013.
 """
 
 from __future__ import annotations
