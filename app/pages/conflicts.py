@@ -210,3 +210,26 @@ GONE: Final = Explanation(
 def conflict(control: Control, code: str) -> Explanation:
     """Return why `control` was refused with `code`."""
     return CONFLICTS[control].get(code, UNEXPECTED)
+
+
+_ALREADY: Final[Mapping[Control, Explanation]] = {
+    Control.ENABLE: Explanation(
+        "It is enabled already",
+        "Somebody enabled recovery after you opened this page.",
+        "Workers may go on; your press changed nothing.",
+        "Read the new state. Pause new attempts if you do not agree.",
+        (Control.PAUSE,), "info",
+    ),
+    Control.PAUSE: Explanation(
+        "It is paused already",
+        "New attempts were paused after you opened this page, or the work has not been enabled.",
+        "No attempt is granted; your press changed nothing.",
+        "Nothing needs to be done.",
+        (), "info",
+    ),
+}  # fmt: skip
+
+
+def already(control: Control) -> Explanation:
+    """Return what to say when what was to be done is so already, by somebody else's hand."""
+    return _ALREADY[control]

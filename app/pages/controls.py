@@ -19,12 +19,12 @@ from app import htmx
 from app.auth.admission import admits, admitted
 from app.extensions import wiring
 from app.pages import forms, keeping
-from app.pages.conflicts import conflict
+from app.pages.conflicts import already, conflict
 from app.pages.explanations import Control
 from app.pages.forms import Filled
 from app.pages.notes import WORDS, leave_note
 from app.pages.reauthentication import Unproved, proved
-from app.pages.resume_work import DECIDING_ROLES, blueprint, workflow_page
+from app.pages.resume_work import DECIDING_ROLES, EVERY_ROLE, blueprint, workflow_page
 from continuity.errors import ConflictError, MalformedError, NotFoundError
 from continuity.services.callers import Caller
 from continuity.wire import IDENTIFIER, AbandonRequest, ConfigureRequest, ConfirmRequest
@@ -44,6 +44,14 @@ _YES: Final = "yes"
 _NO: Final = "no"
 _ANSWERS: Final = (_YES, _NO)
 _TICKED: Final = "yes"
+
+
+@blueprint.get("/resume-work/<workflow:workflow_id>/<any(enable,pause,stop,confirm,delete):control>")
+@admits(people=EVERY_ROLE)
+def instead(workflow_id: str, control: str) -> Response:
+    """Lead to the work's page: a refusal leaves the address of a control in the browser, which may ask for it again."""
+    del control
+    return htmx.see_other(url_for("resume_work.show", workflow_id=workflow_id))
 
 
 @blueprint.post("/resume-work/<workflow:workflow_id>/enable")
@@ -166,12 +174,21 @@ def _act(
     try:
         act(caller)
     except ConflictError as error:
-        return workflow_page(caller, workflow_id, conflict=conflict(control, error.code), filled=filled)
+        why = already(control) if _is_so(caller, workflow_id, control, error.code) else conflict(control, error.code)
+        return workflow_page(caller, workflow_id, conflict=why, filled=filled)
     is_gone = control is Control.DELETE
     back = url_for("resume_work.index") if is_gone else url_for("resume_work.show", workflow_id=workflow_id)
     answer = htmx.see_other(back)
     leave_note(answer, done)
     return answer
+
+
+def _is_so(caller: Caller, workflow_id: str, control: Control, code: str) -> bool:
+    """Say whether somebody else has meanwhile enabled, or paused, what was to be."""
+    if code != "stale_revision" or control not in {Control.ENABLE, Control.PAUSE}:
+        return False
+    is_enabled: bool = wiring().services.workflows.view(caller, workflow_id)["enabled"]
+    return is_enabled is (control is Control.ENABLE)
 
 
 def _ask_for_password(workflow_id: str, filled: Filled, proof: Unproved) -> Response:

@@ -244,6 +244,28 @@ def test_a_refusal_says_why_changes_nothing_and_shows_the_new_state(stage, op, p
     assert (stage.site.rows(schema.workflows), stage.site.rows(schema.events)) == before
 
 
+@pytest.mark.parametrize(("control", "said"), [("enable", "It is enabled already"), ("pause", "It is paused already")])
+def test_what_somebody_else_has_done_meanwhile_is_said_to_be_so(stage, op, control, said):
+    scene = stage.prepare() if control == "enable" else stage.mail()
+    seen = get(op, page_of(scene))
+    scene.enable() if control == "enable" else scene.pause()
+
+    reply = press(op, scene, control, seen=seen)
+
+    assert reply.status_code == 409
+    assert said in reply.text
+    assert "still agree" not in reply.text
+
+
+@pytest.mark.parametrize("control", ["enable", "pause", "stop", "confirm", "delete"])
+def test_the_address_of_a_control_leads_to_the_page_of_its_work(stage, op, control):
+    scene = stage.mail()
+
+    reply = get(op, f"{page_of(scene)}/{control}")
+
+    assert (reply.status_code, reply.headers["Location"]) == (303, page_of(scene))
+
+
 @pytest.mark.parametrize(("control", "code"), [
     (Control.STOP, "lease_live"), (Control.STOP, "operation_final"),
     (Control.CONFIRM, "lease_live"), (Control.CONFIRM, "operation_final"),
