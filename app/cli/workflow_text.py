@@ -14,6 +14,7 @@ import click
 
 from app.cli import workflow_advice
 from app.cli.terminal import plain, print_facts, print_table
+from continuity.jsontext import canonical_bytes
 
 _SHORT_CHARS: Final = 200
 """A value of up to so many characters is shown whole."""
@@ -72,6 +73,7 @@ def print_operation(operation: View, history: Sequence[View] = (), *, is_full: b
         "Tool": operation["tool"],
         **_value("Arguments", operation["arguments"], is_full=is_full),
         "Capability": _capability(operation["capability"]),
+        **_times(operation),
         "Status": operation["status"],
         **_decisions(past),
         **_receipt(operation, is_full=is_full),
@@ -94,6 +96,16 @@ def print_operation(operation: View, history: Sequence[View] = (), *, is_full: b
             for attempt in operation["attempts"]
         ]
         print_table(("attempt", "mode", "started", "outcome", "said"), rows)
+
+
+def _times(operation: View) -> dict[str, object]:
+    """Return what the definition says in seconds, as far as it applies."""
+    names = {
+        "timeout_seconds": "Timeout",
+        "retention_seconds": "Key is kept",
+        "absence_final_after_seconds": "Absence final",
+    }
+    return {label: f"{operation[name]:g} s" for name, label in names.items() if operation.get(name)}
 
 
 def _decisions(past: Sequence[View]) -> dict[str, object]:
@@ -146,7 +158,8 @@ def _value(name: str, value: Any, *, is_full: bool) -> dict[str, object]:
         return {name: text if is_full else _cut(text)}
     members = sorted(value.items(), key=lambda member: len(_json(member[1])) > _SHORT_CHARS)
     shown = {f"  {plain(key)}": _cut(_json(child)) for key, child in members}
-    return {name: f"{len(text):,} characters, cut below; all of it with --full or --json", **shown}
+    size_bytes = len(canonical_bytes(value))
+    return {name: f"{size_bytes:,} bytes, cut below; all of it with --full or --json", **shown}
 
 
 def _cut(text: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from app.cli import workflow_advice, workflow_text
@@ -50,6 +52,17 @@ def test_a_long_argument_is_cut_and_stands_behind_the_short_ones(capsys):
     assert "5,002 characters" in cut
     assert "--full" in cut
     assert "x" * 5_000 in full
+
+
+def test_what_is_defined_in_seconds_is_shown_and_the_size_is_that_of_the_page(capsys):
+    times = {"timeout_seconds": 30.0, "retention_seconds": 86_400, "absence_final_after_seconds": 1.5}
+
+    workflow_text.print_operation({**OPERATION, **times, "arguments": {"text": "ü" * 300}})
+
+    shown = capsys.readouterr().out
+    for name, value in (("Timeout", "30 s"), ("Key is kept", "86400 s"), ("Absence final", "1.5 s")):
+        assert re.search(rf"{name} +{value}\n", shown)
+    assert "611 bytes" in shown
 
 
 def test_a_long_late_receipt_is_cut_too(capsys):
