@@ -42,7 +42,7 @@ class RecoveryBlocked(ContinuityError):
         """Keep what the attributes say; the message is made of them."""
         self.because = because
         self.next_step = NEXT_STEPS.get(code, "Look at the work on its page and decide there.")
-        parts = (f"Stopped safely ({code}).", because, self.next_step, page)
+        parts = (f"Stopped safely ({code}).", _sentence(because), self.next_step, page)
         super().__init__(" ".join(part for part in parts if part), code=code)
         self.workflow_id = workflow_id
         self.page = page
@@ -82,6 +82,11 @@ class OutcomeNotRecorded(ContinuityError):
         return (_not_recorded, (dict(self.receipt), self.workflow_id, self.attempt_id, self.page))
 
 
+def _sentence(text: str) -> str:
+    """End what a tool gave as its reason, so that it does not run into what follows."""
+    return text if not text or text[-1] in ".!?…" else f"{text}."
+
+
 def _blocked(code: str, workflow_id: str, page: str, because: str, *times_s: float | None) -> RecoveryBlocked:
     lease_until, retry_after_s = times_s
     return RecoveryBlocked(
@@ -115,7 +120,7 @@ NEXT_STEPS: Final[Mapping[str, str]] = {
     ),
     "not_dispatched": "Nothing has happened. Remove the cause and run again.",
     "stale_lease": "Another attempt has taken over; this receipt is kept as late evidence. Look at the work's page.",
-    "tool_unavailable": "This host has no such tool or callback. Register it and run again.",
+    "tool_unavailable": "Register the tool or callback on this host and run again.",
     # Refused by continuity.integrations before anything was begun; each stands in docs/langgraph.md.
     "integration_not_enabled": "Nothing was begun. The application must opt in with enabled=True.",
     "version_not_tested": "Nothing was begun. Install a tested version, or accept this one in so many words.",

@@ -894,3 +894,11 @@ def test_every_path_of_the_contract_is_sent_as_it_is_written():
         ("POST", f"{root}/{WORKFLOW}/abandon", {"name": "a", "reason": "no"}),
         ("POST", f"{root}/{WORKFLOW}/renew", {"name": "a", "run_id": "r", "attempt_id": "x", "lease_token": "t"}),
     ]
+
+
+@pytest.mark.parametrize(("reason", "said"), [("net down", "net down. Nothing"), ("Net down!", "Net down! Nothing")])
+def test_the_reason_of_a_tool_ends_before_what_is_next_begins(reason, said):
+    stop = RecoveryBlocked("not_dispatched", "wf_1", page="http://there", because=reason)
+
+    assert said in str(stop)
+    assert stop.because == reason
