@@ -6,7 +6,7 @@ import itertools
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from continuity.integrations import workflow_key
@@ -26,6 +26,7 @@ def test_each_part_counts(part):
     assert workflow_key(**{**PARTS, part: "other"}) != workflow_key(**PARTS)
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.tuples(*[TEXT] * 5), st.tuples(*[TEXT] * 5))
 def test_two_lists_of_parts_never_share_a_key(one, other):
     keys = [workflow_key(**dict(zip(PARTS, parts, strict=True))) for parts in (one, other)]

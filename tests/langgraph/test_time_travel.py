@@ -74,7 +74,9 @@ class Journey:
         assert self.codes <= {"outcome_unknown"}
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(steps=STEPS)
 def test_no_way_through_time_repeats_an_effect(hall, steps):
     with tempfile.TemporaryDirectory() as folder, sqlite_saver(Path(folder) / "checkpoints.db") as saver:
