@@ -190,7 +190,13 @@
     }
   });
 
-  document.addEventListener("htmx:afterSwap", () => {
+  document.addEventListener("htmx:afterSwap", (event) => {
+    // What was just done was true of the state that stood here then.
+    const note = document.getElementById("note");
+    if (note && event.detail.target.matches("[data-guard]")) {
+      if (note.contains(document.activeElement)) document.getElementById("content").focus();
+      note.remove();
+    }
     for (const id of open) document.getElementById(id)?.setAttribute("open", "");
     open = [];
   });

@@ -306,6 +306,18 @@ def test_what_somebody_has_unfolded_stays_open_when_the_page_changes(hall, op):
     expect(op.page.locator("#arguments-1-fold")).to_have_attribute("open", "")
 
 
+def test_what_was_said_of_an_older_state_goes_when_the_page_changes(hall, op):
+    scene = hall.stage.prepare()
+    look_at(op, scene)
+    press(op, "Enable recovery")
+    said = op.page.get_by_text("Recovery is enabled. Workers may go on.")
+    expect(said).to_be_visible()
+
+    scene.stop()
+
+    expect(said).to_have_count(0, timeout=POLL_MS)
+
+
 def test_the_list_keeps_itself_up_to_date(hall, op):
     op.go("/resume-work")
     field = op.page.get_by_role("searchbox")
