@@ -158,8 +158,9 @@ class GovernedToolsMiddleware(AgentMiddleware):
         cause = line.cause
         if isinstance(cause, RecoveryBlocked):
             return RecoveryBlocked(
-                "earlier_call_unresolved", cause.workflow_id, page=cause.page, because=f"It stopped ({cause.code})."
-            )
+                "earlier_call_unresolved", cause.workflow_id, page=cause.page, because=f"It stopped ({cause.code}).",
+                lease_until=cause.lease_until, retry_after_s=cause.retry_after_s,
+            )  # fmt: skip
         because = "" if cause is None else f"It raised {type(cause).__name__}."
         return RecoveryBlocked("earlier_call_unresolved", "", page=page_of(self._runner.url), because=because)
 

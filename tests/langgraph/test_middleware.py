@@ -11,7 +11,7 @@ from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from pydantic import BaseModel, Field
 
 from continuity.client import RecoveryBlocked, Refused
-from continuity.integrations import GovernedToolsMiddleware
+from continuity.integrations import GovernedToolsMiddleware, RegisteredTool
 from tests.langgraph import agents
 from tests.langgraph.hall import ASK, arunner_of, call, runner_of, thread, tool_messages
 
@@ -237,3 +237,23 @@ def test_an_agent_that_is_awaited_promises_the_same(hall, destination, tmp_path)
     assert effects == 2
     assert [m.tool_call_id for m in tool_messages(values)] == [f"c{n}" for n in range(9)]
     assert destination.arguments == [{"to": str(n)} for n in range(9)]
+
+
+def test_a_call_behind_one_that_another_worker_runs_says_how_long_to_wait(hall, saver):
+    """Whichever of the two errors reaches the caller, it names the work and the time."""
+    client, config, seen = hall.client(), thread(), []
+
+    def worker(execute):
+        governed = GovernedToolsMiddleware(runner_of(hall, RegisteredTool("send", execute), client=client))
+        return agents.agent([governed], [call(to="a"), call(call_id="c2", to="b")], saver=saver)
+
+    def execute(_arguments, operation_id, _key, _timeout_s):
+        if not seen:
+            seen.append(stopped(worker(execute), None, config))
+        return {"outcome": "confirmed_succeeded", "operation_id": operation_id, "effect_id": "e", "result": 1}
+
+    values = worker(execute).invoke(ASK, config, durability="sync")
+    assert len(tool_messages(values)) == 2
+    assert seen[0].code in {"attempt_in_progress", "earlier_call_unresolved"}
+    assert 0 < seen[0].retry_after_s <= 120
+    assert seen[0].page.endswith(seen[0].workflow_id)
