@@ -45,7 +45,7 @@ _GOVERNED: Final = re.compile(WORKFLOW_ID)
 _FIRST_STEPS: Final = """\
 export ATFLOWS_CONTINUITY_TOKEN="$(atmem continuity credential \\
   --principal my-observer --observer --scope local --token-only{option})"
-python -m continuity.example run --workflow-id WORKFLOW_ID \\
+python -m continuity.example run --workflow-id {workflow_id} \\
   --output ./published --atflows-url {url}"""
 
 WORDS["activity_moved"] = "That place in the list is no longer kept. These are the newest workflows."
@@ -195,9 +195,10 @@ def _unless_seen(mark: str, seen: str, *, page: str, fragment: str, status: int 
     return htmx.render(page=page, fragment=fragment, status=status, mark=mark, **context)
 
 
-def _first_steps() -> str:
+def _first_steps(workflow_id: str = "WORKFLOW_ID") -> str:
     url = auth().url
-    return _FIRST_STEPS.format(option="" if url == _LOCAL else f" --url {url}", url=url)
+    option = "" if url == _LOCAL else f" --url {url}"
+    return _FIRST_STEPS.format(option=option, url=url, workflow_id=workflow_id)
 
 
 # ---- one workflow
@@ -210,7 +211,7 @@ def _workflow_page(
     in_decisions = _is_in_decisions(caller, workflow_id)
     if not lines and not in_decisions:
         raise NotFoundError("There is no such workflow.")
-    context = {"workflow_id": workflow_id, "in_decisions": in_decisions, "first_steps": _first_steps()}
+    context = {"workflow_id": workflow_id, "in_decisions": in_decisions, "first_steps": _first_steps(workflow_id)}
     if not lines:
         return htmx.render(page="pages/activity/nothing.html", fragment="fragments/activity/nothing.html", **context)
     chosen = _chosen(lines, scope)

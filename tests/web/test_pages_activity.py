@@ -496,6 +496,8 @@ def test_work_without_observations_says_that_nothing_was_received(site, inv):
     assert reply.status_code == 200
     assert "No event was received about this workflow" in text_of(reply)
     assert f'href="/resume-work/{scene.workflow_id}"' in reply.text
+    assert f"run --workflow-id {scene.workflow_id}" in text_of(reply)
+    assert "WORKFLOW_ID" not in text_of(reply)
 
 
 def test_an_operator_is_led_nowhere_near_activity(site):
