@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
     from continuity.decisions.model import Operation, Workflow
     from continuity.services.callers import Caller
-    from continuity.services.ledger import Ledger, Opened, OpenedOperation
+    from continuity.services.ledger import Ledger
+    from continuity.services.opened import Opened, OpenedOperation
     from continuity.store.store import Store
     from continuity.wire import BeginRequest, OutcomeRequest, RenewRequest
 

@@ -19,14 +19,15 @@ from continuity.decisions.model import Attempt, Operation, Standing, Workflow
 from continuity.errors import ConflictError, VaultError
 from continuity.jsontext import canonical_bytes
 from continuity.services import chains, documents, proofs
-from continuity.services.ledger import event_place, open_json
+from continuity.services.sealing import event_place, open_json
 from continuity.store import counters, counting, listing
 from continuity.store import workflows as statements
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from continuity.services.ledger import Ledger, Opened
+    from continuity.services.ledger import Ledger
+    from continuity.services.opened import Opened
     from continuity.store.store import Store
 
 BATCH: Final = 100

@@ -25,11 +25,13 @@ from continuity.decisions import clocks, controls
 from continuity.errors import ConflictError, DecryptionError, IntegrityError, UnavailableError, VaultError
 from continuity.services import proofs
 from continuity.services.audit import AuditEntry
-from continuity.services.callers import Caller
+from continuity.services.callers import Caller, CallerKind
 from continuity.services.checking import reserved_bytes
 from continuity.services.identifiers import new_id
-from continuity.services.ledger import COORDINATORS, Opened, is_visible, seal_json, was_deleted
+from continuity.services.opened import Opened
+from continuity.services.opening import is_visible, was_deleted
 from continuity.services.partitions import ensure_partition
+from continuity.services.sealing import seal_json
 from continuity.services.workflows import words_of
 from continuity.store import counting, deletion, listing
 from continuity.store import workflows as statements
@@ -222,7 +224,6 @@ class Deletions:
         value = {
             "workflow_key": origin.workflow_key, "workspace": origin.workspace_pk, "creator": origin.creator,
             "creator_role": origin.creator_role, "created": origin.created_us, "owner": origin.owner_pk,
-            "namespace": origin.namespace,
             # Counted now, while it opens: the columns that say so are anybody's.
             "retained": counting.stored_bytes(connection, opened.workflow_pk),
             "reserved": sum(map(reserved_bytes, operations)),
@@ -237,11 +238,14 @@ class Deletions:
             key = ensure_partition(connection, self.ledger.vault, TOMBSTONES, kind="settings")
             sealed = deletion.tombstone(connection, row.workflow_pk)
             tombstone = json.loads(key.open(sealed, place=_tombstone_place(row.workflow_id)))
-            if tombstone["namespace"] != COORDINATORS:
+            if tombstone["creator_role"] != CallerKind.COORDINATOR:
                 return
+            # A deletion that an earlier version began has a tombstone without these: its columns are all there is.
+            columns = {"owner": row.owner_pk, "retained": row.retained_bytes, "reserved": row.reserved_bytes}
+            held = {**columns, **tombstone}
             proofs.count(
-                connection, self.ledger.vault, tombstone["owner"], known=None,
-                change={"unfinished": 0, "retained": -tombstone["retained"], "reserved": -tombstone["reserved"]},
+                connection, self.ledger.vault, held["owner"], known=None,
+                change={"unfinished": 0, "retained": -held["retained"], "reserved": -held["reserved"]},
             )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from continuity.decisions.phases import standpoint
 from continuity.decisions.states import Outcome, Status
 from continuity.errors import IntegrityError
 from continuity.limits import SECOND_US
-from continuity.services.ledger import definition_place, event_place, open_json, receipt_place
+from continuity.services.sealing import definition_place, event_place, open_json, receipt_place
 from continuity.store import workflows as statements
 
 if TYPE_CHECKING:
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
     from continuity.decisions.model import Attempt, LateReceipt, Operation
     from continuity.services.callers import Caller
-    from continuity.services.ledger import Ledger, Opened
+    from continuity.services.ledger import Ledger
+    from continuity.services.opened import Opened
     from continuity.store.workflows import AnyRow
 
 FORMAT: Final = "atmem-workflow-v1"

@@ -1,24 +1,19 @@
-"""Opens what a decision reads and seals what it writes: the one place where rows become values and back.
+"""Writes what became of a workflow: an event, the operation that it changed and the head, all of them or none.
 
 Rules:
 
-* Every clear column that a decision reads also stands in the sealed head or state. A difference is
-  `IntegrityError`: dispatch stops, nothing is repeated.
-* `Ledger.record` writes an event, the operation it changed and the head in one go, so none of them can be
-  forgotten. It is called inside `Store.write`; nothing is true before that has returned.
-* A workflow's partition id is its workflow_id; rows are named by what names them in their table.
+* `Ledger.record` writes all three in one go, so none of them can be forgotten. It is called inside
+  `Store.write`; nothing is true before that has returned.
+* What a decision reads is opened by `continuity.services.opening`, which a ledger can do as well.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from continuity import limits
 from continuity.decisions import records
-from continuity.decisions.clocks import Reading
 from continuity.decisions.events import (
     AttemptGranted,
     Event,
@@ -31,362 +26,39 @@ from continuity.decisions.events import (
     evolve,
     evolve_workflow,
 )
-from continuity.decisions.model import Operation, VaultFacts, Workflow
-from continuity.decisions.phases import Standpoint, standpoint
+from continuity.decisions.model import Operation, Workflow
+from continuity.decisions.phases import standpoint
 from continuity.decisions.states import Status
-from continuity.errors import (
-    ConflictError,
-    DecryptionError,
-    IntegrityError,
-    NotFoundError,
-    OperationNotFoundError,
-    SealedError,
-)
 from continuity.services import chains, proofs
-from continuity.services.callers import Caller, CallerKind
 from continuity.services.clockwatch import ClockWatch
-from continuity.services.proofs import Counters
+from continuity.services.columns import head_columns, operation_columns
+from continuity.services.opened import COORDINATORS, Opened, OpenedOperation
+from continuity.services.opening import Opener
+from continuity.services.sealing import event_place, receipt_place, seal_head, seal_json, state_place
 from continuity.store import workflows as statements
-from continuity.vault.place import Place
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from continuity.store.compiled import Compiled
-    from continuity.store.workflows import AnyRow
-    from continuity.vault.partition import PartitionKey
     from continuity.vault.vault import Vault
 
-# Kept, as `json.dumps` makes a new encoder for every value when it is told how to write.
-_RECORD: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
-
-COORDINATORS: Final = "coordinator"
-OPERATORS: Final = "operators"
+__all__ = ["Ledger", "Opened"]
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """What never changes about a workflow.
-
-    Attributes:
-        workflow_key: The host's key.
-        workspace_pk: Its workspace.
-        owner_pk: Its key namespace.
-        namespace: ``operators`` or ``coordinator``.
-        creator: Principal that created it.
-        creator_role: Kind of that principal on the wire.
-        created_us: When.
-    """
-
-    workflow_key: str
-    workspace_pk: int
-    owner_pk: int
-    namespace: str
-    creator: str
-    creator_role: str
-    created_us: int
-
-
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """A workflow as a decision reads it, under its lock.
-
-    Attributes:
-        workflow_pk: Its row.
-        key: Its data key.
-        workflow: Its head.
-        origin: What never changes.
-        vault: What must be known of the vault.
-        chain_seq: Sequence number of its last event.
-        chain_hash: Hash of its last event.
-        head_bytes: Stored size of the sealed head.
-        retained_bytes: Stored size of all its sealed columns.
-        reserved_bytes: Kept free for receipts of its attempts.
-        deleting_at: When its deletion began.
-        counters: Its coordinator's, where they were read with it.
-    """
-
-    workflow_pk: int
-    key: PartitionKey = field(repr=False)
-    workflow: Workflow
-    origin: Origin
-    vault: VaultFacts
-    chain_seq: int
-    chain_hash: bytes
-    head_bytes: int
-    retained_bytes: int
-    reserved_bytes: int
-    deleting_at: int | None
-    counters: Counters | None = None
-
-    @property
-    def workflow_id(self) -> str:
-        """``wf_…``."""
-        return self.workflow.workflow_id
-
-
-@dataclass(frozen=True, slots=True)
-class OpenedOperation:
-    """An operation as a decision reads it.
-
-    Attributes:
-        operation: Its state.
-        state_bytes: Stored size of that state.
-        database_us: The database's time when it was read, None where the host's clock decides.
-        definition: Its definition as it was created, where it was asked for.
-    """
-
-    operation: Operation
-    state_bytes: int
-    database_us: int | None
-    definition: Mapping[str, Any] | None = field(default=None, repr=False)
-
-
-def head_place(workflow_id: str) -> Place:
-    """Return where a sealed head stands."""
-    return Place("continuity_workflows", workflow_id, workflow_id, "sealed_head")
-
-
-def state_place(workflow_id: str, ordinal: int) -> Place:
-    """Return where an operation's sealed state stands."""
-    return Place("continuity_operations", workflow_id, str(ordinal), "sealed_state")
-
-
-def definition_place(workflow_id: str, ordinal: int) -> Place:
-    """Return where an operation's sealed definition stands."""
-    return Place("continuity_definitions", workflow_id, str(ordinal), "sealed_definition")
-
-
-def receipt_place(workflow_id: str, ordinal: int, seq: int) -> Place:
-    """Return where a sealed receipt stands."""
-    return Place("continuity_receipts", workflow_id, f"{ordinal}.{seq}", "sealed_receipt")
-
-
-def event_place(workflow_id: str, seq: int) -> Place:
-    """Return where a sealed event stands."""
-    return Place("continuity_events", workflow_id, str(seq), "sealed_event")
-
-
-def to_bytes(value: Any) -> bytes:
-    """Write a record for sealing: compact JSON, UTF-8."""
-    return _RECORD.encode(value).encode()
-
-
-def vault_facts(row: AnyRow) -> VaultFacts:
-    """Read what a decision must know of the vault; `Ledger.facts` compares it with its proof as well.
-
-    Raises:
-        SealedError: The vault is locked. Nothing has happened.
-    """
-    if row.vault_state == "locked":
-        raise SealedError("The vault is locked. Nothing was done.")
-    return VaultFacts(
-        is_capture_full=row.capture_mode == "full",
-        clock_high_water_us=row.vault_mark,
-        epoch=row.vault_epoch,
-        restored_us=row.restored_at,
-        is_recovery_open=bool(row.recovery_open),
-    )
-
-
-def no_such_workflow() -> NotFoundError:
-    """Make the one answer to an id that is not the caller's to know."""
-    return NotFoundError("There is no such workflow.")
-
-
-def was_deleted() -> ConflictError:
-    """Make the answer to whoever may know of a workflow that was deleted."""
-    return ConflictError("This workflow was deleted; its key cannot be used again.", code="workflow_deleted")
-
-
-class Ledger:
+class Ledger(Opener):
     """Opens, checks and records workflows. Safe to share between threads."""
 
     def __init__(
         self, vault: Vault, watch: ClockWatch, *, history_bytes: int = limits.COORDINATOR_HISTORY_BYTES
     ) -> None:
         """Keep the vault, the clock and a coordinator's budget in bytes."""
-        self._vault = vault
-        self._watch = watch
+        super().__init__(vault, watch)
         self._history_bytes = history_bytes
-        self._proved: tuple[Any, ...] = ()
-
-    @property
-    def vault(self) -> Vault:
-        """The vault, for blind indexes."""
-        return self._vault
 
     @property
     def history_bytes(self) -> int:
         """A coordinator's budget of retained history."""
         return self._history_bytes
-
-    def read_clock(self, database_us: int | None = None) -> Reading:
-        """Read the clock; call it after the workflow's row is locked."""
-        return self._watch.read(database_us)
-
-    def facts(self, row: AnyRow) -> VaultFacts:
-        """Read what a decision must know of the vault, and compare it with its proof.
-
-        Raises:
-            SealedError: The vault is locked. Nothing has happened.
-            IntegrityError: The vault's row is not what was written last. Nothing has happened.
-        """
-        facts = vault_facts(row)
-        # It changes once a second; the same values with the same proof need not be proved for each row of a list.
-        stands = (facts, row.vault_state, row.capture_mode, row.vault_proof)
-        if stands != self._proved:
-            proofs.check_vault(self._vault, row)
-            self._proved = stands
-        return facts
-
-    # ---- opening
-
-    def lock(self, connection: Connection, caller: Caller, workflow_id: str) -> Opened:
-        """Lock a workflow for a decision and open its head.
-
-        Raises:
-            NotFoundError: It does not exist or is not the caller's to know.
-            ConflictError: ``workflow_deleted``.
-            SealedError: The vault is locked.
-            VaultError: It does not open, or its columns contradict it. Nothing has happened.
-        """
-        if caller.kind is not CallerKind.COORDINATOR:
-            row = statements.LOCKED_HEAD_HOT.one_or_none(connection, {"workflow_id": workflow_id})
-            return self.open(row, caller)
-        row = statements.LOCKED_HEAD_AND_COUNTERS_HOT.one_or_none(connection, {"workflow_id": workflow_id})
-        opened = self.open(row, caller)
-        return replace(opened, counters=proofs.proved_counters(self._vault, row))
-
-    def peek(self, connection: Connection, caller: Caller, workflow_id: str) -> Opened:
-        """Open a workflow's head without a lock, for reading. Raises as `lock`."""
-        row = connection.execute(statements.HEAD_BY_ID, {"workflow_id": workflow_id}).one_or_none()
-        return self.open(row, caller)
-
-    def open(self, row: AnyRow | None, caller: Caller) -> Opened:
-        """Check that a row is the caller's to know and open its head. Raises as `lock`."""
-        if row is None or not is_visible(row, caller):
-            raise no_such_workflow()
-        vault = self.facts(row)
-        if row.deleted_at is not None or row.deleting_at is not None:
-            raise was_deleted()
-        return self.unseal(row, vault)
-
-    def unseal(self, row: AnyRow, vault: VaultFacts) -> Opened:
-        """Open the head of a row that is known to exist.
-
-        Raises:
-            ConflictError: ``workflow_deleted``: the row is older than the shred list, which no snapshot holds still.
-            VaultError: It does not open, or row and head differ.
-        """
-        workflow_id: str = row.workflow_id
-        try:
-            key = self._vault.open_partition(workflow_id, row.wrapped_key, key_id=row.wrapping_key_id)
-        except DecryptionError:
-            if self._vault.has_shredded(workflow_id):
-                raise was_deleted() from None
-            raise
-        head = json.loads(key.open(row.sealed_head, place=head_place(workflow_id)))
-        workflow = records.workflow_from_json(head, workflow_id=workflow_id)
-        origin = Origin(*head["origin"])
-        _check_head(row, workflow, origin)
-        return Opened(
-            workflow_pk=row.workflow_pk,
-            key=key,
-            workflow=workflow,
-            origin=origin,
-            vault=vault,
-            chain_seq=head["chain"][0],
-            chain_hash=bytes.fromhex(head["chain"][1]),
-            head_bytes=len(row.sealed_head),
-            retained_bytes=row.retained_bytes,
-            reserved_bytes=row.reserved_bytes,
-            deleting_at=row.deleting_at,
-        )
-
-    def operation(self, connection: Connection, opened: Opened, name: str) -> OpenedOperation:
-        """Open one operation by its name.
-
-        Raises:
-            OperationNotFoundError: The workflow has none of that name.
-            VaultError: It does not open, or its columns contradict it. Nothing has happened.
-        """
-        return self._operation(connection, opened, statements.OPERATION_HOT, name)
-
-    def operation_with_definition(self, connection: Connection, opened: Opened, name: str) -> OpenedOperation:
-        """Open one operation and its definition by its name. Raises as `operation`."""
-        found = self._operation(connection, opened, statements.OPERATION_AND_DEFINITION_HOT, name)
-        if found.definition is None:
-            raise IntegrityError("The definition of the operation is missing.")
-        return found
-
-    def operation_at(self, connection: Connection, opened: Opened, ordinal: int) -> OpenedOperation:
-        """Open the operation at a place of the workflow. Raises as `operation`."""
-        place = {"workflow_pk": opened.workflow_pk, "ordinal": ordinal}
-        row = connection.execute(statements.OPERATION_AT, place).one_or_none()
-        return self.open_operation(row, opened)
-
-    def operations(self, connection: Connection, opened: Opened) -> list[Operation]:
-        """Open all operations, in their order. Raises `VaultError` when one is missing or damaged."""
-        rows = connection.execute(statements.OPERATIONS, {"workflow_pk": opened.workflow_pk}).all()
-        return self.open_operations(rows, opened)
-
-    def open_operations(self, rows: Sequence[AnyRow], opened: Opened) -> list[Operation]:
-        """Open the rows of all operations of a workflow. Raises as `operations`."""
-        if len(rows) != len(opened.workflow.standings):
-            raise IntegrityError("An operation of the workflow is missing.")
-        return [self.open_operation(row, opened).operation for row in rows]
-
-    def _operation(self, connection: Connection, opened: Opened, statement: Compiled, name: str) -> OpenedOperation:
-        place = {"workflow_pk": opened.workflow_pk, "name_ix": self.name_index(name)}
-        row = statement.one_or_none(connection, place)
-        if row is None:
-            raise OperationNotFoundError("The workflow has no operation of this name.")
-        found = self.open_operation(row, opened)
-        if found.operation.name != name:
-            raise IntegrityError("The index of an operation's name is that of another. Nothing was done.")
-        return found
-
-    def open_operation(self, row: AnyRow | None, opened: Opened) -> OpenedOperation:
-        """Open the row of an operation that must exist. Raises `VaultError`."""
-        if row is None or not 0 <= row.ordinal < len(opened.workflow.standings):
-            raise IntegrityError("An operation of the workflow is missing.")
-        place = state_place(opened.workflow_id, row.ordinal)
-        state = json.loads(opened.key.open(row.sealed_state, place=place))
-        operation = records.operation_from_json(state, ordinal=row.ordinal)
-        _check_operation(row, operation, opened.workflow)
-        return OpenedOperation(
-            operation=operation,
-            state_bytes=len(row.sealed_state),
-            database_us=row.now_us,
-            definition=self._definition(row, opened),
-        )
-
-    def _definition(self, row: AnyRow, opened: Opened) -> Mapping[str, Any] | None:
-        sealed = getattr(row, "sealed_definition", None)
-        if sealed is None:
-            return None
-        definition: Mapping[str, Any] = open_json(opened, sealed, definition_place(opened.workflow_id, row.ordinal))
-        return definition
-
-    def accepted_receipt(self, connection: Connection, opened: Opened, ordinal: int) -> Mapping[str, Any]:
-        """Return the receipt that completed or refused an operation.
-
-        Raises:
-            VaultError: It is missing or does not open.
-        """
-        key = {"workflow_pk": opened.workflow_pk, "ordinal": ordinal, "seq": 0}
-        sealed = connection.execute(statements.RECEIPT, key).scalar_one_or_none()
-        if sealed is None:
-            raise IntegrityError("The saved receipt is missing.")
-        receipt: Mapping[str, Any] = open_json(opened, sealed, receipt_place(opened.workflow_id, ordinal, 0))
-        return receipt
-
-    def name_index(self, name: str) -> bytes:
-        """Return the blind index of an operation's name."""
-        return self._vault.index("operation_name", name)
-
-    # ---- recording
 
     def record(
         self, connection: Connection, opened: Opened, found: OpenedOperation, event: OperationEvent, *,
@@ -508,101 +180,6 @@ class Ledger:
             change={"unfinished": unfinished, "retained": written, "reserved": reserved},
             budget_bytes=self._history_bytes if isinstance(event, AttemptGranted) else None,
         )  # fmt: skip
-
-
-def is_visible(row: AnyRow, caller: Caller) -> bool:
-    """Say whether a workflow's row is the caller's to know. Reads the row, never what the request says."""
-    if caller.kind is CallerKind.WORKER:
-        return bool(row.workflow_id == caller.workflow_id)
-    if caller.kind is CallerKind.COORDINATOR:
-        return bool(row.owner_pk == caller.owner_pk)
-    return caller.workspaces is None or row.workspace_pk in caller.workspaces
-
-
-def seal_json(key: PartitionKey, value: Any, place: Place) -> bytes:
-    """Seal a record for its place."""
-    return key.seal(to_bytes(value), place=place)
-
-
-def open_json(opened: Opened, sealed: bytes, place: Place) -> Any:
-    """Open a sealed JSON value."""
-    return json.loads(opened.key.open(sealed, place=place))
-
-
-def seal_head(key: PartitionKey, workflow: Workflow, origin: Origin, *, seq: int, chain: bytes) -> bytes:
-    """Seal a head: state, origin and the end of the event chain."""
-    head = records.workflow_to_json(workflow)
-    head["origin"] = [
-        origin.workflow_key, origin.workspace_pk, origin.owner_pk, origin.namespace, origin.creator,
-        origin.creator_role, origin.created_us,
-    ]  # fmt: skip
-    head["chain"] = [seq, chain.hex()]
-    return seal_json(key, head, head_place(workflow.workflow_id))
-
-
-def head_columns(workflow: Workflow, view: Standpoint) -> dict[str, Any]:
-    """Return the clear columns of a workflow's row that follow from its state."""
-    return {
-        "enabled": workflow.is_enabled,
-        "ever_enabled": workflow.was_enabled,
-        "done_prefix": workflow.done_prefix,
-        "revision": workflow.revision,
-        "clock_high_water": workflow.clock_high_water_us,
-        **phase_columns(view),
-    }
-
-
-def phase_columns(view: Standpoint) -> dict[str, Any]:
-    """Return the columns that say what a workflow is shown as."""
-    return {
-        "phase": view.phase.value,
-        "phase_due_at": view.due_us,
-        "phase_after_due": None if view.after_due is None else view.after_due.value,
-    }
-
-
-def operation_columns(operation: Operation, sealed_state: bytes) -> dict[str, Any]:
-    """Return the changing columns of an operation's row."""
-    last = operation.last
-    return {
-        "status": operation.status.value,
-        "attempt_count": len(operation.attempts),
-        "lease_until": None if last is None or last.has_ended else last.lease_until_us,
-        "change_seq": operation.change_seq,
-        "sealed_state": sealed_state,
-    }
-
-
-def _check_head(row: AnyRow, workflow: Workflow, origin: Origin) -> None:
-    is_same = (
-        row.workspace_pk == origin.workspace_pk
-        and row.owner_pk == origin.owner_pk
-        and bool(row.enabled) == workflow.is_enabled
-        and bool(row.ever_enabled) == workflow.was_enabled
-        and row.operation_count == len(workflow.standings)
-        and row.done_prefix == workflow.done_prefix
-        and row.revision == workflow.revision
-        and row.clock_high_water == workflow.clock_high_water_us
-        and row.epoch == workflow.epoch
-        and (row.deleting_at is not None) == workflow.is_deleting
-    )
-    if not is_same:
-        raise IntegrityError("The workflow's columns contradict its sealed head. Nothing was done.")
-
-
-def _check_operation(row: AnyRow, operation: Operation, workflow: Workflow) -> None:
-    standing = workflow.standings[operation.ordinal]
-    last = operation.last
-    is_same = (
-        row.operation_id == operation.operation_id
-        and row.status == operation.status.value == standing.status.value
-        and row.attempt_count == len(operation.attempts)
-        and row.lease_until == (None if last is None or last.has_ended else last.lease_until_us)
-        and row.change_seq == operation.change_seq == standing.change_seq
-        and operation.epoch == standing.epoch
-    )
-    if not is_same:
-        raise IntegrityError("The operation's columns contradict its sealed state. Nothing was done.")
 
 
 def _attempt_no(operation: Operation, attempt_id: str) -> int:

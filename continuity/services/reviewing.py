@@ -17,7 +17,7 @@ from continuity.decisions.states import Status
 from continuity.services import documents
 from continuity.services.audit import AuditEntry
 from continuity.services.documents import seconds
-from continuity.services.ledger import is_visible, no_such_workflow
+from continuity.services.opening import is_visible, no_such_workflow
 from continuity.store import workflows as statements
 
 if TYPE_CHECKING:
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from continuity.decisions.model import Operation
     from continuity.services.audit import AuditLog
     from continuity.services.callers import Caller
-    from continuity.services.ledger import Ledger, Opened
+    from continuity.services.ledger import Ledger
+    from continuity.services.opened import Opened
     from continuity.store.store import Store
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from continuity.decisions.phases import standpoint
 from continuity.errors import ConflictError, DecryptionError, IntegrityError, SealedError
 from continuity.services import proofs
-from continuity.services.ledger import phase_columns
+from continuity.services.columns import phase_columns
 from continuity.store import listing
 from continuity.store import workflows as statements
 
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from continuity.decisions.model import Operation, VaultFacts
-    from continuity.services.ledger import Ledger, Opened
+    from continuity.services.ledger import Ledger
+    from continuity.services.opened import Opened
     from continuity.store.store import Store
 
 BATCH: Final = 50

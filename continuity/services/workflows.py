@@ -19,21 +19,11 @@ from continuity.limits import SECOND_US
 from continuity.services import chains, documents, proofs
 from continuity.services.audit import AuditEntry
 from continuity.services.callers import Caller, CallerKind
+from continuity.services.columns import head_columns, operation_columns
 from continuity.services.identifiers import new_id
-from continuity.services.ledger import (
-    COORDINATORS,
-    OPERATORS,
-    Opened,
-    Origin,
-    definition_place,
-    event_place,
-    head_columns,
-    operation_columns,
-    seal_head,
-    seal_json,
-    state_place,
-)
+from continuity.services.opened import COORDINATORS, OPERATORS, Opened, Origin
 from continuity.services.reviewing import note_view
+from continuity.services.sealing import definition_place, event_place, seal_head, seal_json, state_place
 from continuity.store import workflows as statements
 
 if TYPE_CHECKING:

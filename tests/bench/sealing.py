@@ -18,10 +18,13 @@ from app import wiring
 from continuity.decisions.phases import standpoint
 from continuity.services import workflows as creating
 from continuity.services.callers import Caller
+from continuity.services.columns import head_columns, operation_columns
 from continuity.services.deletion import TOMBSTONES
 from continuity.services.identifiers import new_id
-from continuity.services.ledger import OPERATORS, head_columns, operation_columns, seal_json, vault_facts
+from continuity.services.opened import OPERATORS
+from continuity.services.opening import vault_facts
 from continuity.services.partitions import ensure_partition
+from continuity.services.sealing import seal_json
 from continuity.store import deletion, schema
 from continuity.store import workflows as statements
 from continuity.store.sqlite import choose_driver

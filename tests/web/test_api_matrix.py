@@ -8,7 +8,7 @@ from app.api.documentation import documented
 from app.auth import credentials
 from app.auth.admission import STATIC, Admission, admission_of
 from continuity.errors import ForbiddenError
-from continuity.services import deletion, ledger
+from continuity.services import deletion, opening
 from tests.web.matrix import ASKERS, EXPECTED, World, ask
 from tests.web.site import site_on
 
@@ -65,7 +65,7 @@ def rows_with(status):
 
 
 def test_without_the_check_of_scope_the_matrix_fails(fresh_instance, monkeypatch):
-    monkeypatch.setattr(ledger, "is_visible", lambda _row, _caller: True)
+    monkeypatch.setattr(opening, "is_visible", lambda _row, _caller: True)
     monkeypatch.setattr(deletion, "is_visible", lambda _row, _caller: True)
     monkeypatch.setattr(credentials._Issuer, "reaches", lambda _issuer, _workspace: True)
     monkeypatch.setattr(credentials, "_within", lambda _issuer: credentials.sa.true())

@@ -8,7 +8,7 @@ import pytest
 
 from app.auth.accounts import LOCAL
 from app.auth.admission import Admission
-from continuity.services import deletion, ledger, reviewing
+from continuity.services import deletion, opening, reviewing
 from continuity.services.callers import Role
 from tests.web.pages import HTMX, get, post
 from tests.web.reading import LIST
@@ -172,7 +172,7 @@ def rows_with(status):
 
 
 def test_without_the_check_of_scope_the_matrix_fails(fresh_instance, monkeypatch):
-    for module in (ledger, deletion, reviewing):
+    for module in (opening, deletion, reviewing):
         monkeypatch.setattr(module, "is_visible", lambda _row, _caller: True)
 
     with site_on(fresh_instance.folder) as site:
