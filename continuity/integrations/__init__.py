@@ -20,7 +20,7 @@ With the extra ``langchain`` (LangChain 1.x)::
 
     GovernedToolsMiddleware(runner, *, unregistered="refuse", untested_langgraph="refuse")       # create_agent
 
-For tools of an MCP server, with any session (a schema for arguments needs jsonschema, in the extra ``mcp``)::
+For tools of an MCP server, with any session (its schema needs jsonschema, which the extra ``mcp`` brings)::
 
     mcp_tool(session, described, *, effect_id, destination, name=None, key_argument=None, query=None,
              refusal=…, confirmed=(), **declared) -> RegisteredTool
