@@ -8,6 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from continuity.errors import ConflictError, NotFoundError, VaultError
+from continuity.services import deletion
 from continuity.services.callers import CallerKind
 from continuity.store import deletion as statements
 from continuity.store import schema
@@ -231,6 +232,27 @@ def test_one_that_is_damaged_does_not_keep_others_from_being_finished(at, monkey
         at.deletions.finish_all()
 
     assert [at.row(workflow_id).deleted_at is None for workflow_id in ids] == [True, False, False]
+
+
+def test_what_an_earlier_version_began_to_delete_is_finished(at, monkeypatch):
+    # Its tombstones say nothing of whose the content is and how much.
+    known = ("workflow_key", "workspace", "creator", "creator_role", "created")
+    seal = deletion.seal_json
+    mine = at.coordinator("mine")
+    ids = [at.finished("one", by=mine), at.finished("two")]
+    with monkeypatch.context() as patch:
+        patch.setattr(type(at.home.vault), "shred", crash)
+        patch.setattr(deletion, "seal_json", lambda key, value, place: seal(key, {n: value[n] for n in known}, place))
+        for workflow_id in ids:
+            with pytest.raises(Crash):
+                at.deletions.delete(at.operator, workflow_id)
+
+    assert at.deletions.finish_all() == 2
+
+    assert all(at.row(workflow_id).deleted_at is not None for workflow_id in ids)
+    [owner] = [row for row in at.home.rows(schema.owners) if row.owner_pk == mine.owner_pk]
+    assert (owner.unfinished, owner.retained_bytes, owner.reserved_bytes) == (0, 0, 0)
+    assert at.checker.check() == []
 
 
 def test_a_grant_and_a_deletion_do_not_wait_for_each_other(postgresql_store, tmp_path):
