@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import sqlite3
+import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -55,7 +56,14 @@ def main(agent: Agent, argv: Sequence[str] | None = None, *, trace: Callable[[st
 def _talk(agent: Agent, options: argparse.Namespace, trace: Callable[[str], None] | None) -> dict[str, Any]:
     config = {"configurable": {"thread_id": options.thread}}
     observer = observer_at(options.atflows_url)
-    with ContinuityClient(address(options), credential(), observer=observer, trace=trace) as client:
+
+    def passed(point: str) -> None:
+        if trace is not None:
+            trace(point)
+        if point == "effect.after":
+            time.sleep(options.pause)
+
+    with ContinuityClient(address(options), credential(), observer=observer, trace=passed) as client:
         runner = GovernedToolRunner(client, agent.tools(options), namespace=agent.name, enabled=True)
         with _checkpoints(Path(options.checkpoints)) as saver:
             graph = graph_of(governed_langgraph_tools(runner), agent.calls(options), saver)
@@ -125,6 +133,9 @@ def options_of(agent: Agent, argv: Sequence[str] | None = None) -> argparse.Name
         command = commands.add_parser(name, help=about)
         command.add_argument("--thread", required=True, help="your name for the conversation; new work needs a new one")
         command.add_argument("--checkpoints", required=True, help="LangGraph's checkpoint file, the same at each call")
+        command.add_argument(
+            "--pause", type=float, default=0, help="seconds to wait between an effect and its receipt: time to kill it"
+        )
         for option, help_text in agent.options.items():
             command.add_argument(f"--{option}", required=True, help=help_text)
         add_addresses(command)

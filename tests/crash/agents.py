@@ -23,7 +23,7 @@ from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from continuity.client import AsyncContinuityClient
 from continuity.integrations import AsyncGovernedToolRunner
 from continuity.integrations.langgraph import agoverned_langgraph_tools
-from continuity.terminal import credential, tell
+from continuity.terminal import address, credential, tell
 from examples import conversation, local_server
 from examples.blind_agent import agent as blind_agent
 from examples.blind_agent import printer
@@ -93,7 +93,7 @@ async def _awaited(agent: conversation.Agent, options: argparse.Namespace, death
     config = {"configurable": {"thread_id": options.thread}}
     Path(options.checkpoints).parent.mkdir(exist_ok=True)
     async with (
-        AsyncContinuityClient(options.url, credential(), trace=death.passed) as client,
+        AsyncContinuityClient(address(options), credential(), trace=death.passed) as client,
         AsyncSqliteSaver.from_conn_string(options.checkpoints) as saver,
     ):
         runner = AsyncGovernedToolRunner(client, agent.tools(options), namespace=agent.name, enabled=True)

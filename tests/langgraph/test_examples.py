@@ -8,6 +8,7 @@ import re
 import shlex
 import subprocess
 import sys
+import time
 from importlib import import_module
 
 import pytest
@@ -85,6 +86,26 @@ def test_a_thread_is_begun_once_and_resumed_when_it_has_begun(shell, capsys):
     assert typed(start) == 0
     assert typed(start) == 1
     assert "has begun: resume it" in capsys.readouterr().err
+
+
+def test_an_agent_that_pauses_can_be_killed_by_hand_and_resuming_says_how_long_to_wait(shell, tmp_path, capsys):
+    start, resume = commands("publishing")
+    agent = subprocess.Popen([*start, "--pause", "60"], stdout=subprocess.DEVNULL)
+    give_up = time.monotonic() + 30
+    while not list(tmp_path.glob("published/op_*")):
+        assert time.monotonic() < give_up
+        time.sleep(0.02)
+    # Long enough for an agent that does not pause to have published everything.
+    time.sleep(1)
+    agent.kill()
+    agent.wait()
+
+    assert typed(resume) == 2
+
+    said = json.loads(capsys.readouterr().out)
+    assert said["stopped_safely"] == "attempt_in_progress"
+    assert 0 < said["retry_after_seconds"] <= 120
+    assert len(list(tmp_path.glob("published/op_*"))) == 1
 
 
 # --- The services do what the READMEs say of them ---
