@@ -9,10 +9,11 @@ import pytest
 import sqlalchemy as sa
 
 from observations import schema
+from observations.answers import Range
 from observations.cursors import Cursors
 from observations.events import FORMAT, Event, parse_event
 from observations.ingest import Ingest
-from observations.queries import Queries, Range
+from observations.queries import Queries
 
 NOW_US = 1_750_000_000_000_000
 WHOLE = Range(("local", "demo", "other"), 0, 3_000)

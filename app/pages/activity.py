@@ -26,8 +26,10 @@ from app.query import read_query
 from app.replies import JSON_TYPE, json_bytes
 from continuity.errors import MalformedError, NotFoundError, SealedError
 from continuity.services.callers import Caller, Role
+from observations.answers import AttemptLine, AttemptPage, WorkflowLine
 from observations.costs import DAY_US
-from observations.queries import CHARGES_SHOWN, PAGE_MOST, AttemptLine, AttemptPage, Queries, WorkflowLine
+from observations.queries import PAGE_MOST, Queries
+from observations.time_line import CHARGES_SHOWN
 
 blueprint = Blueprint("activity", __name__)
 

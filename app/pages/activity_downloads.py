@@ -12,8 +12,8 @@ from app.pages.activity_view import Read
 from app.pages.asking import Question, date_of
 from app.pages.display import utc_iso
 from app.pages.spreadsheet import Value, csv_bytes
+from observations.answers import AttemptLine, NamedSums, Range, Sums, WorkflowLine
 from observations.costs import Charge, Outcome
-from observations.queries import AttemptLine, NamedSums, Range, Sums, WorkflowLine
 
 WORKFLOWS_MOST: Final = 10_000
 """Workflows of one file, the newest."""

@@ -10,8 +10,7 @@ from app.pages import costchart, timeline
 from app.pages.asking import SPANS, Question
 from app.pages.money import Cost, Count, cost_of, cost_of_charge, dollars, input_tokens, output_tokens
 from app.pages.wording import Named, span
-from observations.costs import Cause, Charge, CostState, Outcome
-from observations.queries import (
+from observations.answers import (
     DEMO,
     AttemptLine,
     AttemptPage,
@@ -21,6 +20,7 @@ from observations.queries import (
     WorkflowLine,
     WorkflowPage,
 )
+from observations.costs import Cause, Charge, CostState, Outcome
 
 OUTCOMES: Final = {
     Outcome.COMPLETED: Named("Completed", "An event reports the effect.", "good"),

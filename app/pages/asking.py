@@ -12,8 +12,8 @@ from datetime import date, timedelta
 from typing import Final
 
 from continuity.errors import MalformedError
+from observations.answers import DAYS_MOST, DEMO, Range, WorkflowFilter
 from observations.costs import Outcome
-from observations.queries import DAYS_MOST, DEMO, Range, WorkflowFilter
 
 FILTERS: Final = ("days", "from", "to", "scope", "demo", "outcome", "q")
 DATES: Final = ("from", "to")

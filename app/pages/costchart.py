@@ -13,7 +13,7 @@ from typing import Final
 
 from app.pages.asking import date_of, short_date
 from app.pages.money import Cost, cost_of, dollars
-from observations.queries import DaySums, Sums
+from observations.answers import DaySums, Sums
 
 WIDTH: Final = 760
 HEIGHT: Final = 240

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from observations.answers import Sums
 from observations.costs import Charge
-from observations.queries import Sums
 
 _MILLION: Final = 1_000_000
 _CENTS_DIGITS: Final = 2

@@ -22,11 +22,12 @@ import sqlalchemy as sa
 from continuity.store.engine import make_engine
 from continuity.store.store import Store
 from observations import ingest, recount, schema
+from observations.answers import Range, WorkflowFilter
 from observations.costs import Outcome
 from observations.cursors import Cursors
 from observations.events import Event, EventName
 from observations.ingest import Ingest
-from observations.queries import Queries, Range, WorkflowFilter
+from observations.queries import Queries
 from tests.databases import upgrade
 
 SCOPE = "bench"

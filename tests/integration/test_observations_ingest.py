@@ -12,10 +12,10 @@ import sqlalchemy as sa
 
 from continuity.errors import ConflictError, ThrottledError, UnavailableError
 from observations import ingest, recount, schema
+from observations.answers import Range, WorkflowFilter
 from observations.costs import Cause, CostState, Outcome
 from observations.events import AMOUNT_MAX
 from observations.ingest import Ingest, Result
-from observations.queries import Range, WorkflowFilter
 from tests.observing import NOW_US, WHOLE, charge, event, priced, queries_on, taking_on
 
 DAY_S = 86_400

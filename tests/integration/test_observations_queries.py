@@ -12,13 +12,13 @@ import sqlalchemy as sa
 
 from continuity import jsontext
 from continuity.errors import MalformedError
-from observations import moves, recount, schema, transfer
+from observations import moves, recount, schema, time_line, transfer, workflow_list
 from observations import queries as reading
+from observations.answers import DAYS_MOST, SCOPES_MOST, Range, WorkflowFilter
 from observations.costs import Cause, Outcome
 from observations.cursors import LIFETIME_US
 from observations.events import parse_event
 from observations.ingest import Ingest
-from observations.queries import DAYS_MOST, SCOPES_MOST, Range, WorkflowFilter
 from tests.observing import LEAST, NOW_US, WHOLE, charge, event, priced, queries_on
 
 DAY_S = 86_400
@@ -78,7 +78,7 @@ def test_a_search_finds_the_beginning_of_an_id_and_a_whole_attempt_id(filled, mo
     assert listed(filled, WorkflowFilter(WHOLE, search="f-")) == [[]]
     assert listed(filled, WorkflowFilter(WHOLE, Outcome.BLOCKED, search="wf"), limit=1) == [["wf-1"], []]
 
-    monkeypatch.setattr(reading, "_CANDIDATES", 2)
+    monkeypatch.setattr(workflow_list, "_CANDIDATES", 2)
     pages = listed(filled, WorkflowFilter(WHOLE, Outcome.BLOCKED, search="wf"), limit=5)
     assert list(chain(*pages)) == ["wf-1"]
 
@@ -135,7 +135,7 @@ def test_a_cursor_with_any_bit_changed_is_refused(filled):
 
 
 def test_a_workflow_is_shown_attempt_by_attempt_with_its_charges(store, taking, monkeypatch):
-    monkeypatch.setattr(reading, "CHARGES_SHOWN", 2)
+    monkeypatch.setattr(time_line, "CHARGES_SHOWN", 2)
     for n in range(3):
         taking.accept("local", event(attempt_id=f"a{n}", time=10 - n, run_id=f"r{n}"))
     for n in range(4):

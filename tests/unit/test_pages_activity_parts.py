@@ -16,7 +16,7 @@ from app.pages.asking import date_of, read_question
 from app.pages.money import Cost, dollars
 from app.pages.spreadsheet import cell, csv_bytes
 from continuity.errors import MalformedError
-from observations.queries import DaySums, Sums
+from observations.answers import DaySums, Sums
 
 TODAY = 20_787
 
