@@ -31,6 +31,8 @@ DONE: Final = 0
 FAILED: Final = 1
 STOPPED_SAFELY: Final = 2
 WRONG_USAGE: Final = 2
+INTERRUPTED: Final = 130
+"""As shells have it for Ctrl-C."""
 TOKEN: Final = "ATMEM_EVIDENCE_TOKEN"  # noqa: S105 - the name of a variable
 EPILOG: Final = (
     "The credential is read from ATMEM_EVIDENCE_TOKEN. Exit codes: 0 done, 1 failed, 2 stopped safely or used wrongly."
@@ -55,7 +57,7 @@ def tell(command: Callable[[], Mapping[str, Any]], *, ask_again: str) -> int:
 
     Args:
         command: Returns the answer to print.
-        ask_again: One sentence on what to do when a receipt was not recorded.
+        ask_again: One sentence on what to do when a receipt was not recorded, or somebody pressed Ctrl-C.
 
     Returns:
         The exit code.
@@ -71,6 +73,10 @@ def tell(command: Callable[[], Mapping[str, Any]], *, ask_again: str) -> int:
     except (ContinuityError, OSError, MistakeError) as error:
         print(f"Error: {_line(error)}", file=sys.stderr)
         return WRONG_USAGE if isinstance(error, WrongUsageError) else FAILED
+    except KeyboardInterrupt:
+        # What was begun has been reported by now, or the message of the next run says what it waits for.
+        print(f"Interrupted. {ask_again}", file=sys.stderr)
+        return INTERRUPTED
     _print(answer)
     return DONE
 

@@ -6,6 +6,7 @@ import argparse
 import json
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -106,6 +107,22 @@ def test_an_agent_that_pauses_can_be_killed_by_hand_and_resuming_says_how_long_t
     assert said["stopped_safely"] == "attempt_in_progress"
     assert 0 < said["retry_after_seconds"] <= 120
     assert len(list(tmp_path.glob("published/op_*"))) == 1
+
+
+def test_ctrl_c_is_reported_so_that_resuming_need_not_wait(shell, tmp_path, capsys):
+    start, resume = commands("publishing")
+    agent = subprocess.Popen([*start, "--pause", "60"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    give_up = time.monotonic() + 30
+    while not list(tmp_path.glob("published/op_*")):
+        assert time.monotonic() < give_up
+        time.sleep(0.02)
+    time.sleep(0.5)
+    agent.send_signal(signal.SIGINT)
+    printed, said = agent.communicate(timeout=30)
+
+    assert (agent.returncode, printed, said) == (130, "", "Interrupted. Resume the thread: AtMem knows what is safe.\n")
+    assert typed(resume) == 0
+    assert len(json.loads(capsys.readouterr().out)["calls"]) == len(list(tmp_path.glob("published/op_*"))) == 3
 
 
 # --- The services do what the READMEs say of them ---
