@@ -87,7 +87,7 @@ class _Text:
     def __init__(self, sql: str, names: tuple[str, ...] | None, defaults: dict[str, Any]) -> None:
         self.sql = sql
         # With one name alone `itemgetter` would give no tuple.
-        self._in_order = None if names is None else itemgetter(*names, *names[:1])
+        self._in_order = itemgetter(*names, *names[:1]) if names else None
         self._defaults = defaults
 
     def values(self, parameters: Mapping[str, Any]) -> Any:

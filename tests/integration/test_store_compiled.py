@@ -32,6 +32,13 @@ def test_what_was_written_is_read_by_name(store):
     assert store.read(lambda connection: SELECT.one_or_none(connection, {"workflow_pk": 9})) is None
 
 
+def test_a_statement_without_parameters_is_run(store):
+    insert(store)
+    count = Compiled(sa.select(sa.func.count().label("n")).select_from(receipts))
+
+    assert [row.n for row in store.autocommit(lambda connection: count.all(connection, {}))] == [1]
+
+
 def test_a_constraint_is_the_same_error_and_undoes_the_unit(store):
     insert(store)
 
