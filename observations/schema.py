@@ -3,7 +3,7 @@
 Rules:
 
 * ``observations_events`` and ``observations_refusals`` are what came, ``observations_settled_…`` what the pruned of
-  them came to; every other table is made from these and can be made again (`observations.recount`).
+  them came to; every other table is made from these and can be made again (`observations.derivation`).
 * Rollups hold sums and counts that one event changes in a few rows, whatever is there already: a workflow, a day by
   cause and outcome, a day by charge source and price source. A page reads rollups, never events.
 * A sum stands in two columns, high and low limb (`observations.costs`): whole numbers, exact beyond 64 bits.

@@ -21,7 +21,7 @@ import sqlalchemy as sa
 
 from continuity.store.engine import make_engine
 from continuity.store.store import Store
-from observations import ingest, recount, schema
+from observations import derivation, ingest, recount, schema
 from observations.answers import Range, WorkflowFilter
 from observations.costs import Outcome
 from observations.cursors import Cursors
@@ -66,7 +66,7 @@ def story(number: int, chance: random.Random) -> list[Event]:
 
 def fill(store: Store, count: int) -> None:
     """Write `count` events and everything derived from them, as if each had been taken in."""
-    chance, sums = random.Random(7), recount.Sums()
+    chance, sums = random.Random(7), derivation.Sums()
 
     def work(connection: sa.Connection) -> int:
         made = sa.insert(schema.scopes).values(scope=SCOPE).returning(schema.scopes.c.scope_pk)
@@ -80,17 +80,19 @@ def fill(store: Store, count: int) -> None:
     store.write(lambda connection: recount.insert_sums(connection, sums))
 
 
-def _write(connection: sa.Connection, scope_pk: int, numbers: range, chance: random.Random, sums: recount.Sums) -> None:
+def _write(
+    connection: sa.Connection, scope_pk: int, numbers: range, chance: random.Random, sums: derivation.Sums
+) -> None:
     events, rows = [], []
     for number in numbers:
-        one = recount.Recounted()
+        one = derivation.Recounted()
         for event in story(number, chance):
             one.observe(event)
             events.append({
                 "scope_pk": scope_pk, "event_id": event.event_id, "workflow_pk": number + 1,
                 "received_us": round(event.time * 1e6), "body": ingest.body_of(event),
             })  # fmt: skip
-        rows += recount.rows_of(one, number + 1, scope_pk).items()
+        rows += derivation.rows_of(one, number + 1, scope_pk).items()
         one.add_to(sums, scope_pk)
     connection.execute(sa.insert(schema.events), events)
     recount.insert_rows(connection, rows)

@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 from continuity.errors import ConflictError, ThrottledError, UnavailableError
-from observations import ingest, recount, schema
+from observations import comparison, ingest, recount, schema
 from observations.answers import Range, WorkflowFilter
 from observations.costs import Cause, CostState, Outcome
 from observations.events import AMOUNT_MAX
@@ -221,7 +221,7 @@ def test_one_attempt_cannot_spread_over_more_days_than_can_be_moved(store, takin
 
 def test_the_rest_of_a_day_s_names_are_other_whatever_came_first(store, taking, monkeypatch):
     monkeypatch.setattr(ingest, "PAIRS_NAMED", 3)
-    monkeypatch.setattr(recount, "PAIRS_NAMED", 3)
+    monkeypatch.setattr(comparison, "PAIRS_NAMED", 3)
     events = [priced(10**n, f"c{n}", charge_source=f"s{n}", attempt_id=f"a{n}") for n in range(6)]
 
     def shown(order):

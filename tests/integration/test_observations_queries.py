@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from continuity import jsontext
 from continuity.errors import MalformedError
-from observations import moves, recount, schema, time_line, transfer, workflow_list
+from observations import derivation, moves, recount, schema, time_line, transfer, workflow_list
 from observations import queries as reading
 from observations.answers import DAYS_MOST, SCOPES_MOST, Range, WorkflowFilter
 from observations.costs import Cause, Outcome
@@ -255,7 +255,7 @@ def test_attempts_are_exported_with_all_their_charges(store, taking):
 def test_what_is_kept_of_an_event_is_the_event():
     sent = event(retry=True, time=1.25)
 
-    assert recount.event_of(jsontext.canonical_bytes({**LEAST, **sent.to_json()})) == parse_event(sent.to_json())
+    assert derivation.event_of(jsontext.canonical_bytes({**LEAST, **sent.to_json()})) == parse_event(sent.to_json())
 
 
 # --- What moves while it is being read (C02) ---

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from observations import recount, schema
+from observations import derivation, recount, schema
 from observations.costs import DAY_US, Outcome, join
 from observations.events import AMOUNT_MAX, CachedBasis, Event, EventName
 from observations.ingest import Ingest, Result
@@ -142,7 +142,7 @@ def test_a_recount_always_says_the_same_whatever_was_refused(store, taking, even
 
 def plain(store):
     """Count the accepted events once more, in the most simple-minded way there is."""
-    accepted = [recount.event_of(row.body) for row in rows(store, schema.events)]
+    accepted = [derivation.event_of(row.body) for row in rows(store, schema.events)]
     attempts, charges = {}, {}
     for each in accepted:
         attempts.setdefault(each.attempt_id, []).append(each)
