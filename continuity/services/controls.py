@@ -2,7 +2,7 @@
 
 Each leaves its trace twice in the same transaction: in the workflow's history and in the audit log. Free
 text (a reason) is sealed in both. The view that it answers with is read afterwards, and may show what others
-have done since.
+have done since; if the vault is locked, storage fails or the workflow is deleted just there, the control was done.
 """
 
 from __future__ import annotations

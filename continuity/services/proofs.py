@@ -6,6 +6,7 @@ Rules:
   the columns writes it in the same statement, after having checked the one that was there.
 * A row whose proof is missing or another's is `IntegrityError`: nothing is decided by it, nothing is changed.
 * Only who holds the vault's key can make one. An older row put back together with its own proof passes.
+  So does what stands in a database that was set back to before there were proofs, once it is upgraded (`prove_all`).
 """
 
 from __future__ import annotations

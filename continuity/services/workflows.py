@@ -76,6 +76,10 @@ class Workflows:
                 Nothing has happened.
             SealedError: The vault is locked. Nothing has happened.
             UnavailableError: Storage cannot answer; asking again is safe.
+            VaultError: What a known key has behind it does not open.
+
+        The view is read after the commit. If the vault is locked or storage fails just there, the workflow is
+        there and a grant is one whose reply was lost.
         """
         if caller.kind is CallerKind.COORDINATOR:
             coordinators.require_one_operation(len(request.operations))
