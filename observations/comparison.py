@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 from observations import schema, store
 from observations.costs import TALLY, Vector, added, difference, pair_rank
 from observations.derivation import Recounted, Rows, Sums, event_of, rows_of
-from observations.ingest import PAIRS_NAMED
+from observations.pairs import PAIRS_NAMED
 
 WORKFLOWS_READ: Final = 500
 """Workflows of one reading."""

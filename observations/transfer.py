@@ -18,9 +18,10 @@ import sqlalchemy as sa
 from continuity import jsontext
 from continuity.errors import MalformedError
 from observations import schema, store
+from observations.acceptance import Result
 from observations.costs import Attempt, Charge
 from observations.events import EVENT_BYTES, FORMAT, Event, read_event
-from observations.ingest import Ingest, Result
+from observations.ingest import Ingest
 
 IMPORTED_AT_ONCE: Final = 25
 """Events of one transaction: others who write wait no longer than these take."""

@@ -21,7 +21,7 @@ import sqlalchemy as sa
 
 from continuity.store.engine import make_engine
 from continuity.store.store import Store
-from observations import derivation, ingest, recount, schema
+from observations import acceptance, derivation, recount, schema
 from observations.answers import Range, WorkflowFilter
 from observations.costs import Outcome
 from observations.cursors import Cursors
@@ -90,7 +90,7 @@ def _write(
             one.observe(event)
             events.append({
                 "scope_pk": scope_pk, "event_id": event.event_id, "workflow_pk": number + 1,
-                "received_us": round(event.time * 1e6), "body": ingest.body_of(event),
+                "received_us": round(event.time * 1e6), "body": acceptance.body_of(event),
             })  # fmt: skip
         rows += derivation.rows_of(one, number + 1, scope_pk).items()
         one.add_to(sums, scope_pk)

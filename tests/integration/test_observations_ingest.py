@@ -11,11 +11,12 @@ import pytest
 import sqlalchemy as sa
 
 from continuity.errors import ConflictError, ThrottledError, UnavailableError
-from observations import comparison, ingest, recount, schema
+from observations import acceptance, comparison, ingest, pairs, recount, schema
+from observations.acceptance import Result
 from observations.answers import Range, WorkflowFilter
 from observations.costs import Cause, CostState, Outcome
 from observations.events import AMOUNT_MAX
-from observations.ingest import Ingest, Result
+from observations.ingest import Ingest
 from tests.observing import NOW_US, WHOLE, charge, event, priced, queries_on, taking_on
 
 DAY_S = 86_400
@@ -205,7 +206,7 @@ def test_what_repetition_cost_moves_when_an_event_says_that_it_was_one(store, ta
 
 
 def test_one_attempt_cannot_spread_over_more_days_than_can_be_moved(store, taking, monkeypatch):
-    monkeypatch.setattr(ingest, "ATTEMPT_DAYS", 3)
+    monkeypatch.setattr(acceptance, "ATTEMPT_DAYS", 3)
     accept(taking, *(priced(1, f"c{n}", time=n * DAY_S) for n in range(3)))
 
     refuse(taking, priced(1, "c4", time=9 * DAY_S))
@@ -220,7 +221,7 @@ def test_one_attempt_cannot_spread_over_more_days_than_can_be_moved(store, takin
 
 
 def test_the_rest_of_a_day_s_names_are_other_whatever_came_first(store, taking, monkeypatch):
-    monkeypatch.setattr(ingest, "PAIRS_NAMED", 3)
+    monkeypatch.setattr(pairs, "PAIRS_NAMED", 3)
     monkeypatch.setattr(comparison, "PAIRS_NAMED", 3)
     events = [priced(10**n, f"c{n}", charge_source=f"s{n}", attempt_id=f"a{n}") for n in range(6)]
 

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from continuity.errors import ConflictError, UnavailableError
 from observations import pruning, recount, schema
+from observations.acceptance import Result
 from observations.answers import WorkflowFilter
 from observations.costs import SECOND_US
-from observations.ingest import Ingest, Result
+from observations.ingest import Ingest
 from tests.integration.test_observations_rollups import SETTINGS, anything, rows, take
 from tests.observing import WHOLE, charge, emptied, event, priced, queries_on, taking_on
 

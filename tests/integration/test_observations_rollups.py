@@ -11,9 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from observations import derivation, recount, schema
+from observations.acceptance import Result
 from observations.costs import DAY_US, Outcome, join
 from observations.events import AMOUNT_MAX, CachedBasis, Event, EventName
-from observations.ingest import Ingest, Result
+from observations.ingest import Ingest
 from tests.observing import WHOLE, emptied, event, queries_on
 
 SETTINGS = settings(
