@@ -25,7 +25,7 @@ from app.pages.forms import Filled
 from app.pages.notes import WORDS, leave_note
 from app.pages.reauthentication import Unproved, proved
 from app.pages.resume_work import DECIDING_ROLES, EVERY_ROLE, blueprint, workflow_page
-from continuity.errors import ConflictError, MalformedError, NotFoundError
+from continuity.errors import ConflictError, MalformedError
 from continuity.services.callers import Caller
 from continuity.wire import IDENTIFIER, AbandonRequest, ConfigureRequest, ConfirmRequest
 
@@ -106,11 +106,8 @@ def delete(workflow_id: str) -> Response:
     filled = _deleting()
 
     def act(caller: Caller) -> None:
-        services = wiring().services
         # A late receipt takes no revision; what must not be destroyed unseen is in the mark.
-        if _mark(caller, workflow_id) not in {filled.values["mark"], None}:
-            raise ConflictError("The workflow changed after the page was opened.", code="stale_revision")
-        services.deletions.delete(caller, workflow_id)
+        wiring().services.deletions.delete(caller, workflow_id, seen=filled.values["mark"])
 
     return _act(workflow_id, filled, act, done="work_deleted", password=forms.password())
 
@@ -198,14 +195,6 @@ def _ask_for_password(workflow_id: str, filled: Filled, proof: Unproved) -> Resp
     if proof.retry_after_s is not None:
         answer.headers["Retry-After"] = str(proof.retry_after_s)
     return answer
-
-
-def _mark(caller: Caller, workflow_id: str) -> str | None:
-    try:
-        return wiring().services.reviewing.pulse(caller, workflow_id).mark
-    except NotFoundError:
-        # Never there, or deleted already: the deletion tells them apart.
-        return None
 
 
 def _name(given: dict[str, str]) -> str:

@@ -31,6 +31,7 @@ from continuity.services.identifiers import new_id
 from continuity.services.opened import Opened
 from continuity.services.opening import is_visible, was_deleted
 from continuity.services.partitions import ensure_partition
+from continuity.services.reviewing import pulse_of
 from continuity.services.sealing import seal_json
 from continuity.services.workflows import words_of
 from continuity.store import counting, deletion, listing
@@ -72,19 +73,25 @@ class Deletions:
     revoke_credentials: RevokeCredentials
     _scrubbed: threading.Event = field(default_factory=threading.Event, repr=False)
 
-    def delete(self, caller: Caller, workflow_id: str) -> dict[str, int]:
+    def delete(self, caller: Caller, workflow_id: str, *, seen: str | None = None) -> dict[str, int]:
         """Delete a finished workflow. Its key can never be created again.
+
+        Args:
+            caller: Who asks.
+            workflow_id: Which workflow.
+            seen: The `Pulse.mark` of what somebody looked at before; None deletes whatever is there. A late receipt
+                takes no revision, and changes this.
 
         Returns:
             How many rows of each kind were destroyed.
 
         Raises:
             NotFoundError: No such workflow for this caller. Nothing has happened.
-            ConflictError: ``workflow_unfinished`` (nothing has happened) or ``workflow_deleted``.
+            ConflictError: ``workflow_unfinished, stale_revision`` (nothing has happened) or ``workflow_deleted``.
             SealedError: The vault is locked. Nothing has happened.
             UnavailableError: Storage cannot answer; ask again, or the next start finishes it.
         """
-        has_begun = self.store.write(lambda connection: self._begin(connection, caller, workflow_id))
+        has_begun = self.store.write(lambda connection: self._begin(connection, caller, workflow_id, seen))
         try:
             counts = self._finish(workflow_id, actor=caller.actor, request_id=caller.request_id)
         except ConflictError:
@@ -120,7 +127,7 @@ class Deletions:
             raise problem
         return finished
 
-    def _begin(self, connection: Connection, caller: Caller, workflow_id: str) -> bool:
+    def _begin(self, connection: Connection, caller: Caller, workflow_id: str, seen: str | None) -> bool:
         """Mark a workflow as deleting; False when somebody has done so before."""
         row = connection.execute(statements.LOCKED_HEAD, {"workflow_id": workflow_id}).one_or_none()
         if row is not None and row.deleting_at is not None and row.deleted_at is None and is_visible(row, caller):
@@ -128,7 +135,10 @@ class Deletions:
         opened = self.ledger.open(row, caller)
         now = connection.execute(statements.VAULT).one().now_us
         marks = (opened.workflow.clock_high_water_us, opened.vault.clock_high_water_us)
-        at_us = clocks.stamp_us(self.ledger.read_clock(now), *marks)
+        reading = self.ledger.read_clock(now)
+        if seen is not None and pulse_of(row, reading.now_us).mark != seen:
+            raise ConflictError("The workflow changed after it was looked at.", code="stale_revision")
+        at_us = clocks.stamp_us(reading, *marks)
         event = controls.decide_delete(opened.workflow, actor=caller.actor, at_us=at_us)
         self.ledger.record_control(connection, opened, event)
         operations = self.ledger.operations(connection, opened)

@@ -94,7 +94,7 @@ class Reviewing:
                 "history": documents.history(connection, opened, names),
                 "now": seconds(reading.now_us),
                 "is_capture_full": opened.vault.is_capture_full,
-                "pulse": _pulse(row, reading.now_us).mark,
+                "pulse": pulse_of(row, reading.now_us).mark,
             }
             return review, reading.now_us
 
@@ -116,7 +116,7 @@ class Reviewing:
             if row is None or is_gone or not is_visible(row, caller):
                 raise no_such_workflow()
             self.ledger.facts(row)
-            return _pulse(row, self.ledger.read_clock(row.now_us).now_us)
+            return pulse_of(row, self.ledger.read_clock(row.now_us).now_us)
 
         return self.store.autocommit(work)
 
@@ -136,7 +136,8 @@ def note_view(store: Store, audit: AuditLog, caller: Caller, workflow_id: str, *
     store.write(lambda connection: audit.append(connection, entry, now_us=now_us))
 
 
-def _pulse(row: Any, now_us: int) -> Pulse:
+def pulse_of(row: Any, now_us: int) -> Pulse:
+    """Return what a poll compares, from a workflow's row."""
     is_due = row.phase_due_at is not None and row.phase_due_at <= now_us
     return Pulse(row.revision, seconds(row.changed_at), row.phase_after_due if is_due else row.phase)
 

@@ -13,6 +13,7 @@ from app.pages.controls import DONE
 from app.pages.explanations import Control
 from continuity import limits
 from continuity.services.callers import Role
+from continuity.services.deletion import Deletions
 from continuity.store import schema
 from tests.people import change_vault
 from tests.web.pages import get, post
@@ -352,6 +353,23 @@ def test_a_late_receipt_that_came_after_the_page_was_opened_must_be_read_first(s
     assert "Not confirmed: there is something you have not seen" in said
     assert "A late receipt claims that it happened" in said
     assert "Nothing there." in said
+
+
+def test_a_late_receipt_that_comes_while_the_work_is_being_deleted_is_not_destroyed_unread(stage, op, monkeypatch):
+    scene = stopped_late(stage)
+    delete = Deletions.delete
+
+    def overtaken(*given, **named):
+        a_late_receipt_comes(stage, scene)
+        return delete(*given, **named)
+
+    monkeypatch.setattr(Deletions, "delete", overtaken)
+
+    reply = press(op, scene, "delete", sure="yes")
+
+    assert reply.status_code == 409
+    assert "work_deleted" not in reply.headers.get("Set-Cookie", "")
+    assert "late receipt" in text_of(get(op, page_of(scene))).lower()
 
 
 # ---- incomplete
