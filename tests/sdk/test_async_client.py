@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -601,6 +602,8 @@ def test_a_forked_child_has_threads_of_its_own():
         asyncio.run(operation(client))
         child = os.fork()
         if child == 0:
+            # A child that waits for threads of its parent waits for ever.
+            signal.alarm(PATIENCE_S)
             status = 1
             with suppress(BaseException):
                 status = 0 if asyncio.run(operation(client)) == {"url": "there"} else 2
