@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy.exc import IntegrityError as ConstraintError
 
-from continuity.decisions import clocks, coordinators, records
-from continuity.decisions.model import Operation, Standing, Workflow
-from continuity.decisions.phases import standpoint
+from continuity.decisions import clocks, coordinators
 from continuity.errors import ConflictError, IntegrityError
 from continuity.jsontext import canonical_bytes
-from continuity.limits import SECOND_US
-from continuity.services import chains, documents, proofs
+from continuity.services import documents, proofs
 from continuity.services.audit import AuditEntry
 from continuity.services.callers import Caller, CallerKind
-from continuity.services.columns import head_columns, operation_columns
-from continuity.services.identifiers import new_id
-from continuity.services.opened import COORDINATORS, OPERATORS, Opened, Origin
+from continuity.services.columns import operation_columns
+from continuity.services.drafts import CREATED, Draft, Sealed, new_draft, seal_draft, workflow_row
+from continuity.services.opened import COORDINATORS, OPERATORS, Opened
 from continuity.services.reviewing import note_view
-from continuity.services.sealing import definition_place, event_place, seal_head, seal_json, state_place
 from continuity.store import workflows as statements
 
 if TYPE_CHECKING:
@@ -36,12 +31,10 @@ if TYPE_CHECKING:
     from continuity.services.proofs import Counters
     from continuity.store.store import Store
     from continuity.store.workflows import AnyRow
-    from continuity.vault.partition import PartitionKey
-    from continuity.wire import CreateWorkflow, OperationDefinition
+    from continuity.wire import CreateWorkflow
 
 WORKFLOW_FORMAT: Final = 3
 """Format of a vault that holds workflows; the first of them opts it in."""
-CREATED: Final = "created"
 _WORD: Final = re.compile(r"[a-z0-9]+")
 
 
@@ -147,7 +140,7 @@ class Workflows:
                     code="capture_not_full",
                 )
             has_opted_in = row.format < WORKFLOW_FORMAT and statements.raise_format(connection, WORKFLOW_FORMAT)
-            draft = _draft(caller, request, facts, owner_pk=owner_pk, now_us=now_us)
+            draft = new_draft(caller, request, facts, owner_pk=owner_pk, now_us=now_us)
             opened = self._insert(connection, draft, facts, key_ix=key_ix, definition_ix=definition_ix)
         begun = None
         if request.begin is not None:
@@ -195,33 +188,18 @@ class Workflows:
         self.audit.append(connection, entry, now_us=self._now_us(connection))
 
     def _insert(
-        self, connection: Connection, draft: _Draft, facts: VaultFacts, *, key_ix: bytes, definition_ix: bytes
+        self, connection: Connection, draft: Draft, facts: VaultFacts, *, key_ix: bytes, definition_ix: bytes
     ) -> Opened:
         workflow_id = draft.workflow.workflow_id
         key, wrapped = self.ledger.vault.new_partition(workflow_id)
-        sealed = _seal_draft(key, draft)
-        view = standpoint(draft.workflow, draft.operations[0], facts, now_us=draft.origin.created_us)
+        sealed = seal_draft(key, draft)
         workflow_pk = statements.insert_workflow(
             connection,
             partition={
                 "partition_id": workflow_id, "kind": "workflow", "key_id": wrapped.key_id,
                 "wrapped_key": wrapped.wrapped,
             },
-            workflow={
-                **head_columns(draft.workflow, view),
-                "workflow_id": workflow_id,
-                "workspace_pk": draft.origin.workspace_pk,
-                "owner_pk": draft.origin.owner_pk,
-                "key_ix": key_ix,
-                "definition_ix": definition_ix,
-                "operation_count": len(draft.operations),
-                "created_at": draft.origin.created_us,
-                "changed_at": draft.origin.created_us,
-                "epoch": draft.workflow.epoch,
-                "retained_bytes": sealed.stored_bytes,
-                "reserved_bytes": 0,
-                "sealed_head": sealed.head,
-            },
+            workflow=workflow_row(draft, sealed, facts, key_ix=key_ix, definition_ix=definition_ix),
             operation_rows=[
                 {
                     **operation_columns(operation, state), "ordinal": operation.ordinal,
@@ -245,7 +223,7 @@ class Workflows:
             retained_bytes=sealed.stored_bytes, reserved_bytes=0, deleting_at=None, counters=counters,
         )  # fmt: skip
 
-    def _admit(self, connection: Connection, draft: _Draft, sealed: _Sealed) -> Counters | None:
+    def _admit(self, connection: Connection, draft: Draft, sealed: Sealed) -> Counters | None:
         """Count the workflow against its coordinator, last of all."""
         if draft.origin.namespace != COORDINATORS:
             return None
@@ -271,105 +249,3 @@ def words_of(workflow_key: str, names: Iterable[str]) -> set[str]:
 def search_words(query: str) -> list[str]:
     """Return the whole words of a search, distinct, in their order."""
     return list(dict.fromkeys(_WORD.findall(query.lower())))
-
-
-@dataclass(frozen=True, slots=True)
-class _Draft:
-    """A workflow that is about to be inserted."""
-
-    workflow: Workflow
-    origin: Origin
-    operations: tuple[Operation, ...]
-    definitions: tuple[Mapping[str, Any], ...]
-    actor: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Sealed:
-    """The sealed columns of a draft."""
-
-    head: bytes
-    event: bytes
-    chain: bytes
-    states: list[bytes]
-    definitions: list[bytes]
-
-    @property
-    def stored_bytes(self) -> int:
-        return sum(map(len, (self.head, self.event, *self.states, *self.definitions)))
-
-
-def _draft(caller: Caller, request: CreateWorkflow, facts: VaultFacts, *, owner_pk: int, now_us: int) -> _Draft:
-    operations = tuple(
-        new_operation(definition, ordinal=ordinal, epoch=facts.epoch)
-        for ordinal, definition in enumerate(request.operations)
-    )
-    # While the window after a restore is open, work of the lost time may have happened already.
-    is_enabled = request.activate and not facts.is_recovery_open
-    workflow = Workflow(
-        workflow_id=new_id("wf"), revision=1, is_enabled=is_enabled, was_enabled=is_enabled,
-        clock_high_water_us=now_us, epoch=facts.epoch,
-        standings=tuple(Standing(o.status, o.change_seq, o.epoch) for o in operations),
-    )  # fmt: skip
-    origin = Origin(
-        workflow_key=request.workflow_key,
-        workspace_pk=caller.home_workspace,
-        owner_pk=owner_pk,
-        namespace=COORDINATORS if caller.kind is CallerKind.COORDINATOR else OPERATORS,
-        creator=caller.principal,
-        creator_role=caller.kind.value,
-        created_us=now_us,
-    )
-    definitions = tuple(definition.to_json() for definition in request.operations)
-    return _Draft(workflow, origin, operations, definitions, caller.actor)
-
-
-def new_operation(definition: OperationDefinition, *, ordinal: int, epoch: int) -> Operation:
-    """Return an operation as it is created from its definition."""
-    absence_s = definition.absence_final_after_seconds
-    return Operation(
-        ordinal=ordinal,
-        operation_id=new_id("op"),
-        name=definition.name,
-        idempotency_key=new_id("ik"),
-        can_query="query" in definition.capability,
-        is_idempotent="idempotent" in definition.capability,
-        # Parts of a microsecond count against us: longer to wait, shorter to repeat.
-        timeout_us=math.ceil(definition.timeout_seconds * SECOND_US),
-        retention_us=math.floor(definition.retention_seconds * SECOND_US),
-        absence_us=None if absence_s is None else math.ceil(absence_s * SECOND_US),
-        epoch=epoch,
-    )
-
-
-def _seal_draft(key: PartitionKey, draft: _Draft) -> _Sealed:
-    workflow_id = draft.workflow.workflow_id
-    event = seal_json(key, _created(draft), event_place(workflow_id, 1))
-    chain = chains.link(
-        workflow_id, seq=1, kind=CREATED, at_us=draft.origin.created_us, sealed_event=event, previous=chains.GENESIS
-    )
-    return _Sealed(
-        head=seal_head(key, draft.workflow, draft.origin, seq=1, chain=chain),
-        event=event,
-        chain=chain,
-        states=[
-            seal_json(key, records.operation_to_json(operation), state_place(workflow_id, operation.ordinal))
-            for operation in draft.operations
-        ],
-        definitions=[
-            key.seal(canonical_bytes(value), place=definition_place(workflow_id, ordinal))
-            for ordinal, value in enumerate(draft.definitions)
-        ],
-    )
-
-
-def _created(draft: _Draft) -> dict[str, Any]:
-    """Return the first event: enough to replay all later ones onto."""
-    return {
-        "kind": CREATED,
-        "at_us": draft.origin.created_us,
-        "actor": draft.actor,
-        "enabled": draft.workflow.is_enabled,
-        "epoch": draft.workflow.epoch,
-        "operations": [records.operation_to_json(operation) for operation in draft.operations],
-    }

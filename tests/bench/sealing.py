@@ -15,10 +15,10 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import sqlite
 
 from app import wiring
-from continuity.decisions.phases import standpoint
+from continuity.services import drafts
 from continuity.services import workflows as creating
 from continuity.services.callers import Caller
-from continuity.services.columns import head_columns, operation_columns
+from continuity.services.columns import operation_columns
 from continuity.services.deletion import TOMBSTONES
 from continuity.services.identifiers import new_id
 from continuity.services.opened import OPERATORS
@@ -56,24 +56,21 @@ class Sealer:
     def rows(self, request: CreateWorkflow) -> Rows:
         """Return everything that creating this one workflow inserts."""
         vault = self._creating.ledger.vault
-        draft = creating._draft(
+        draft = drafts.new_draft(
             self._caller, request, self._facts, owner_pk=self._owner_pk, now_us=wiring.SystemClock().now_us()
         )
         workflow_id, created_us = draft.workflow.workflow_id, draft.origin.created_us
         key, wrapped = vault.new_partition(workflow_id)
-        sealed = creating._seal_draft(key, draft)
+        sealed = drafts.seal_draft(key, draft)
         words = creating.words_of(draft.origin.workflow_key, (operation.name for operation in draft.operations))
         place = {"workflow_pk": next(self._pks)}
         return [
             (schema.partitions, [_partition(workflow_id, wrapped.key_id, wrapped.wrapped)]),
             (schema.workflows, [{
-                **place, **head_columns(draft.workflow, standpoint(
-                    draft.workflow, draft.operations[0], self._facts, now_us=created_us)),
-                "workflow_id": workflow_id, "workspace_pk": draft.origin.workspace_pk, "owner_pk": self._owner_pk,
-                "key_ix": vault.index("workflow_key", self._owner_pk, request.workflow_key),
-                "definition_ix": self._definition_ix, "operation_count": len(draft.operations),
-                "created_at": created_us, "changed_at": created_us, "epoch": draft.workflow.epoch,
-                "retained_bytes": sealed.stored_bytes, "reserved_bytes": 0, "sealed_head": sealed.head,
+                **place,
+                **drafts.workflow_row(
+                    draft, sealed, self._facts, definition_ix=self._definition_ix,
+                    key_ix=vault.index("workflow_key", self._owner_pk, request.workflow_key)),
                 "deleting_at": None, "deleted_at": None, "sealed_tombstone": None,
             }]),
             (schema.operations, [
@@ -90,7 +87,7 @@ class Sealer:
                 for index in self._creating.term_indexes(words)
             ]),
             (schema.events, [{
-                **place, "seq": 1, "kind": creating.CREATED, "at": created_us, "hash": sealed.chain,
+                **place, "seq": 1, "kind": drafts.CREATED, "at": created_us, "hash": sealed.chain,
                 "sealed_event": sealed.event,
             }]),
         ]  # fmt: skip

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from continuity import limits
 from continuity.errors import ConflictError, MalformedError
-from continuity.services.workflows import new_operation
+from continuity.services.drafts import new_operation
 from continuity.store import schema
 from continuity.wire import OperationDefinition
 from tests.integration.governed import ONE, TWO, Governed, govern, process_of
