@@ -5,7 +5,7 @@ Rules:
 * Every setting is a field of `Settings`, documented there with its unit and the variable that sets it.
 * A wrong value stops the start with one line that names the variable and says what it must be. The line
   never repeats the value: it may be a secret.
-* Keys are not here. `vault_key_variable` and `vault_key_file` say where they are; app/wiring.py reads them.
+* Keys are not here. `vault_key_variable` and `vault_key_file` say where they are; app/vaults.py reads them.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from app import instance, wiring
+from app import databases, instance, vaults, wiring
 from app.config import DEFAULT_HOST, DEFAULT_PORT, Settings
 from continuity.decisions.phases import Phase
 from continuity.errors import ContinuityError, KeySourceError, UnavailableError, VaultError
@@ -49,10 +49,10 @@ def look(settings: Settings, *, keys: KeyProvider | None = None) -> Overview:
         UnavailableError: The database does not answer, or has other tables.
     """
     instance.guard(settings)
-    store = wiring.open_store(settings)
+    store = databases.open_store(settings)
     try:
-        wiring.check_schema(store)
-        row = wiring.vault_row(store)
+        databases.check_schema(store)
+        row = vaults.vault_row(store)
         if row is None:
             raise UnavailableError("The instance has no vault yet. Run `atmem init`.")
         phases = [phase.value for phase in Phase]
@@ -61,7 +61,7 @@ def look(settings: Settings, *, keys: KeyProvider | None = None) -> Overview:
     finally:
         store.close()
         store.engine.dispose()
-    provider = keys or wiring.key_provider(settings)
+    provider = keys or vaults.key_provider(settings)
     fault = _fault(settings, provider)
     url, is_running = _server(settings)
     stepped_us = instance.read_note(settings, CLOCK_NOTE).get("stepped_us")

@@ -3,33 +3,32 @@
 Order of a start: umask and instance folder, engine, revision of the tables, keys, vault, services. Whatever is
 wrong stops it with one error that says what to do; nothing is half built, because nothing is global.
 
-Keys are read here, from where the settings say, and go into the vault; they stand in no setting.
+How an instance's database and vault are made and opened stands in `app.databases` and `app.vaults`.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
-import sqlite3
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import sqlalchemy as sa
 
-from app import instance, migrating
+from app import databases, instance, vaults
 from app.auth import services as auth_services
 from app.auth.accounts import Temporary
 from app.auth.principals import ProducerToken
 from app.auth.settings import AuthSettings
 from app.config import Settings
+from app.databases import check_schema, open_engine, open_observations, open_store, upgrade_schema
 from app.housekeeping import Housekeeping
-from continuity.errors import KeySourceError, SealedError, UnavailableError
-from continuity.services import proofs
+from app.vaults import key_provider
+from continuity.errors import SealedError
 from continuity.services.attempts import Attempts
 from continuity.services.audit import AuditLog
 from continuity.services.clock import Clock
@@ -43,34 +42,17 @@ from continuity.services.reviewing import Reviewing
 from continuity.services.sweeping import Sweeper
 from continuity.services.workflows import Workflows
 from continuity.store import schema
-from continuity.store.engine import make_engine
 from continuity.store.store import Store
-from continuity.vault import (
-    EnvironmentKeyProvider,
-    FileKeyProvider,
-    KeyProvider,
-    ShredHead,
-    ShredList,
-    Vault,
-    create_vault,
-    files,
-    open_vault,
-)
+from continuity.vault import KeyProvider, Vault
 from observations.cursors import Cursors
-from observations.ingest import PLACES, Ingest
+from observations.ingest import Ingest
 from observations.queries import Queries
 
-EVIDENCE_FORMAT: Final = 2
-"""Format of a new vault; the first workflow opts it in to the next one."""
 _TIDY_S: Final = 60.0
-_PROVING: Final = "0005"
-"""The migration that makes room for the proofs of rows."""
 _MARK_S: Final = 1.0
 """How often the vault's clock mark follows the decisions."""
 _SWEEP_S: Final = 5.0
 """How long a filter or a count may lag behind a lease that ran out."""
-_SPARE_CONNECTIONS: Final = 4
-"""Beside one a thread: housekeeping, the readiness check, and two for whoever comes between."""
 
 
 def _suspension_counting_ns() -> Callable[[], int]:
@@ -173,13 +155,6 @@ class Wiring:
         self.vault.lock()
 
 
-def key_provider(settings: Settings) -> KeyProvider:
-    """Return where the master key comes from. Takes it out of the environment: once a process, before any fork."""
-    if settings.vault_key_variable is not None:
-        return EnvironmentKeyProvider(name=settings.vault_key_variable)
-    return FileKeyProvider(settings.vault_key_file)
-
-
 def build(settings: Settings, *, keys: KeyProvider | None = None, overrides: Overrides | None = None) -> Wiring:
     """Put everything together for serving. Starts no thread; `Wiring.close` gives all of it back.
 
@@ -194,7 +169,7 @@ def build(settings: Settings, *, keys: KeyProvider | None = None, overrides: Ove
     store = overrides.make_store(open_engine(settings))
     try:
         check_schema(store)
-        vault = _open_vault(store, settings, keys or key_provider(settings))
+        vault = vaults.open_stored(store, settings, keys or key_provider(settings))
         return _put_together(settings, store, vault=vault, overrides=overrides)
     except BaseException:
         store.close()
@@ -287,16 +262,6 @@ def built(
         wiring.close()
 
 
-def open_engine(settings: Settings) -> sa.Engine:
-    """Return the engine of the settings' database. Connects to nothing yet."""
-    return make_engine(settings.database_url, pool_size=settings.threads + _SPARE_CONNECTIONS)
-
-
-def open_observations(settings: Settings) -> Store:
-    """Return a store of connections that only observations use. Connects to nothing yet."""
-    return Store(make_engine(settings.database_url, pool_size=PLACES + _SPARE_CONNECTIONS))
-
-
 def ingest_on(store: Store) -> Ingest:
     """Return an ingest for a command that runs beside the server."""
     return Ingest(store, now_us=SystemClock().now_us)
@@ -320,61 +285,6 @@ def observing(settings: Settings) -> Iterator[Store]:
         store.engine.dispose()
 
 
-def open_store(settings: Settings) -> Store:
-    """Return the store of the settings' database. Connects to nothing yet."""
-    return Store(open_engine(settings))
-
-
-def check_schema(store: Store) -> None:
-    """Refuse a database that does not answer or whose tables are not those of this program."""
-    try:
-        migrating.check(store.engine)
-    except migrating.SchemaError as error:
-        raise UnavailableError(str(error)) from error
-    except sa.exc.DBAPIError as error:
-        raise _cannot_open(store, error) from error
-
-
-def upgrade_schema(store: Store, settings: Settings, keys: KeyProvider) -> list[str]:
-    """Bring the database to the tables of this program; return the revisions that this call ran.
-
-    Raises:
-        UnavailableError: The database cannot be made or opened, or is of a newer program.
-        KeySourceError, IntegrityError: A step needs the vault's key, and the vault cannot be opened.
-            The step that failed has changed nothing.
-    """
-    try:
-        return migrating.upgrade(store.engine, after={
-            _PROVING: lambda connection: _prove_rows(connection, settings, keys),
-        })  # fmt: skip
-    except migrating.SchemaError as error:
-        raise UnavailableError(str(error)) from error
-    except OSError as error:
-        raise UnavailableError(f"The database cannot be made: {error.strerror}.") from error
-    except sa.exc.DBAPIError as error:
-        raise _cannot_open(store, error) from error
-
-
-def _prove_rows(connection: sa.Connection, settings: Settings, keys: KeyProvider) -> None:
-    """Prove the rows of a vault that is older than proofs. Only the step that makes room for them does this."""
-    row = connection.execute(sa.select(schema.vault)).first()
-    if row is not None:
-        proofs.prove_all(connection, _opened(row, settings, keys))
-
-
-def _cannot_open(store: Store, error: sa.exc.DBAPIError) -> UnavailableError:
-    """Say which database and why, for whoever starts the program; a driver repeats no password."""
-    url = store.engine.url
-    why = str(error.orig).strip().partition("\n")[0].rstrip(".") or type(error.orig).__name__
-    if url.get_backend_name() != "sqlite":
-        where = url.set(drivername="postgresql").render_as_string(hide_password=True)
-        return UnavailableError(f"ATMEM_DATABASE_URL: the database {where} cannot be opened: {why}.")
-    # The low byte is the primary code.
-    is_damaged = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF in {sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT}
-    way_on = " Nothing was changed. Restore it from the backup of the instance folder." if is_damaged else ""
-    return UnavailableError(f"The database {url.database} cannot be opened: {why}.{way_on}")
-
-
 def initialise(settings: Settings, *, overrides: Overrides | None = None) -> Temporary | None:
     """Make whatever of an instance is missing: folder, keys, shred list, tables, vault, first administrator.
 
@@ -392,8 +302,8 @@ def initialise(settings: Settings, *, overrides: Overrides | None = None) -> Tem
     keys = key_provider(settings)
     try:
         upgrade_schema(store, settings, keys)
-        if vault_row(store) is None:
-            _create_vault(store, settings, keys)
+        if vaults.vault_row(store) is None:
+            vaults.create(store, settings, keys, now_us=SystemClock().now_us())
     finally:
         store.close()
         store.engine.dispose()
@@ -422,9 +332,7 @@ def check_database(settings: Settings) -> list[str]:
     store = open_store(settings)
     try:
         check_schema(store)
-        problems = [f"Table differs from this program: {found!r}" for found in migrating.differences(store.engine)]
-        if not store.is_postgresql:
-            problems += store.read(_sqlite_problems)
+        problems = databases.problems(store)
         fault = store.read(AuditLog(None).verify).fault
         if fault is not None:
             problems.append(f"The audit log is not whole: {fault.kind} at entry {fault.seq}.")
@@ -432,73 +340,3 @@ def check_database(settings: Settings) -> list[str]:
     finally:
         store.close()
         store.engine.dispose()
-
-
-def _sqlite_problems(connection: sa.Connection) -> list[str]:
-    rows = [
-        *connection.exec_driver_sql("PRAGMA integrity_check"),
-        *connection.exec_driver_sql("PRAGMA foreign_key_check"),
-    ]
-    return [f"SQLite: {row[0]}" for row in rows if row[0] != "ok"]
-
-
-def vault_row(store: Store) -> sa.Row[Any] | None:
-    """Return the vault's row, None before there is one."""
-    return store.autocommit(lambda connection: connection.execute(sa.select(schema.vault)).first())
-
-
-def _create_vault(store: Store, settings: Settings, keys: KeyProvider) -> None:
-    """Write the vault's row, with keys made before it: a crash between leaves keys that the next try finds."""
-    if isinstance(keys, FileKeyProvider):
-        _make_file(settings.vault_key_file, keys.create)
-    _make_file(settings.shred_list, lambda: ShredList.create(settings.shred_list))
-    shred_list = ShredList(settings.shred_list)
-    head, keyring, now_us = shred_list.head, keys.load(), SystemClock().now_us()
-    new = create_vault(keyring)
-    vault = open_vault(
-        keyring, canary=new.canary, wrapped_index_key=new.wrapped_index_key, shred_list=shred_list, recorded=head
-    )
-    proof = proofs.of_vault(
-        vault, state="open", capture_mode="full", mark_us=now_us, epoch=1, restored_us=None, is_recovery_open=False
-    )
-    row = {
-        "id": 1, "format": EVIDENCE_FORMAT, "epoch": 1, "capture_mode": "full", "state": "open",
-        "key_id": new.key_id, "sealed_canary": new.canary, "wrapped_index_key": new.wrapped_index_key,
-        "clock_high_water": now_us, "restored_at": None, "recovery_open": False,
-        "shred_length": head.length, "shred_head": head.head, "proof": proof,
-    }  # fmt: skip
-
-    def work(connection: sa.Connection) -> None:
-        # Of two that initialise at once the second one's row is refused, and its keys were the first one's files.
-        if connection.execute(sa.select(schema.vault.c.id)).first() is None:
-            connection.execute(sa.insert(schema.vault), row)
-
-    store.write(work)
-
-
-def _make_file(path: Path, create: Callable[[], object]) -> None:
-    if not files.is_unwritten(path):
-        return
-    try:
-        create()
-    except KeySourceError:
-        # Of two that initialise at once the other one was faster: its file is the one.
-        if files.is_unwritten(path):
-            raise
-
-
-def _open_vault(store: Store, settings: Settings, keys: KeyProvider) -> Vault:
-    row = vault_row(store)
-    if row is None:
-        raise UnavailableError("The instance has no vault yet. Run `atmem init`.")
-    return _opened(row, settings, keys)
-
-
-def _opened(row: sa.Row[Any], settings: Settings, keys: KeyProvider) -> Vault:
-    return open_vault(
-        keys.load(),
-        canary=row.sealed_canary,
-        wrapped_index_key=row.wrapped_index_key,
-        shred_list=ShredList(settings.shred_list),
-        recorded=ShredHead(row.shred_length, row.shred_head),
-    )

@@ -1,4 +1,4 @@
-"""Room for the proofs of the vault's row and of coordinators' counters; who migrates writes them (`app.wiring`)."""
+"""Room for the proofs of the vault's row and of coordinators' counters; who migrates writes them (`app.databases`)."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from app.config import load_settings
+from app.databases import open_observations
 from app.pages.asking import date_of
-from app.wiring import open_observations
 from tests.bench import filling, observations
 from tests.bench.decisions import WARM_UP
 from tests.bench.pages import FRAGMENT, Seat, Taken

@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy as sa
 from alembic import command
 
-from app import migrating, wiring
+from app import databases, migrating, wiring
 from app.config import load_settings
 from continuity.services.callers import Caller, CallerKind
 from continuity.services.checking import Checker
@@ -131,7 +131,7 @@ def older(folder, extra=None):
         )
         caller = operator(kind=CallerKind.COORDINATOR, owner_pk=owner_pk, principal="agent")
         built.services.workflows.create(caller, CreateWorkflow.from_json(ONE))
-    engine = wiring.open_engine(settings)
+    engine = databases.open_engine(settings)
     config = migrating.configuration()
     with engine.begin() as connection:
         config.attributes["connection"] = connection
@@ -142,7 +142,7 @@ def older(folder, extra=None):
 
 def upgraded(commands):
     """Say what is wrong after an upgrade that was killed and run again."""
-    engine = wiring.open_engine(commands.settings)
+    engine = databases.open_engine(commands.settings)
     assert migrating.current(engine) == migrating.head()
     engine.dispose()
     assert commands.run("db", "upgrade")[1].strip() == "Nothing to do."
@@ -192,7 +192,7 @@ def test_an_upgrade_without_the_vaults_key_changes_nothing(forks, tmp_path):
     commands = Commands(forks, tmp_path / "instance")
 
     status, said = commands.run("db", "upgrade")
-    engine = wiring.open_engine(settings)
+    engine = databases.open_engine(settings)
     revision = migrating.current(engine)
     engine.dispose()
     hidden.rename(key)

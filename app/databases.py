@@ -1,0 +1,95 @@
+"""The database of an instance: its connections, and whether it answers with the tables of this program."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Final
+
+import sqlalchemy as sa
+
+from app import migrating, vaults
+from app.config import Settings
+from continuity.errors import UnavailableError
+from continuity.store.engine import make_engine
+from continuity.store.store import Store
+from continuity.vault import KeyProvider
+from observations.ingest import PLACES
+
+_PROVING: Final = "0005"
+"""The migration that makes room for the proofs of rows."""
+_SPARE_CONNECTIONS: Final = 4
+"""Beside one a thread: housekeeping, the readiness check, and two for whoever comes between."""
+
+
+def open_engine(settings: Settings) -> sa.Engine:
+    """Return the engine of the settings' database. Connects to nothing yet."""
+    return make_engine(settings.database_url, pool_size=settings.threads + _SPARE_CONNECTIONS)
+
+
+def open_store(settings: Settings) -> Store:
+    """Return the store of the settings' database. Connects to nothing yet."""
+    return Store(open_engine(settings))
+
+
+def open_observations(settings: Settings) -> Store:
+    """Return a store of connections that only observations use. Connects to nothing yet."""
+    return Store(make_engine(settings.database_url, pool_size=PLACES + _SPARE_CONNECTIONS))
+
+
+def check_schema(store: Store) -> None:
+    """Refuse a database that does not answer or whose tables are not those of this program."""
+    try:
+        migrating.check(store.engine)
+    except migrating.SchemaError as error:
+        raise UnavailableError(str(error)) from error
+    except sa.exc.DBAPIError as error:
+        raise _cannot_open(store, error) from error
+
+
+def upgrade_schema(store: Store, settings: Settings, keys: KeyProvider) -> list[str]:
+    """Bring the database to the tables of this program; return the revisions that this call ran.
+
+    Raises:
+        UnavailableError: The database cannot be made or opened, or is of a newer program.
+        KeySourceError, IntegrityError: A step needs the vault's key, and the vault cannot be opened.
+            The step that failed has changed nothing.
+    """
+    try:
+        return migrating.upgrade(store.engine, after={
+            _PROVING: lambda connection: vaults.prove_rows(connection, settings, keys),
+        })  # fmt: skip
+    except migrating.SchemaError as error:
+        raise UnavailableError(str(error)) from error
+    except OSError as error:
+        raise UnavailableError(f"The database cannot be made: {error.strerror}.") from error
+    except sa.exc.DBAPIError as error:
+        raise _cannot_open(store, error) from error
+
+
+def _cannot_open(store: Store, error: sa.exc.DBAPIError) -> UnavailableError:
+    """Say which database and why, for whoever starts the program; a driver repeats no password."""
+    url = store.engine.url
+    why = str(error.orig).strip().partition("\n")[0].rstrip(".") or type(error.orig).__name__
+    if url.get_backend_name() != "sqlite":
+        where = url.set(drivername="postgresql").render_as_string(hide_password=True)
+        return UnavailableError(f"ATMEM_DATABASE_URL: the database {where} cannot be opened: {why}.")
+    # The low byte is the primary code.
+    is_damaged = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF in {sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT}
+    way_on = " Nothing was changed. Restore it from the backup of the instance folder." if is_damaged else ""
+    return UnavailableError(f"The database {url.database} cannot be opened: {why}.{way_on}")
+
+
+def problems(store: Store) -> list[str]:
+    """Look for damage that the database itself shows: tables, and SQLite's own integrity check; one line each."""
+    found = [f"Table differs from this program: {each!r}" for each in migrating.differences(store.engine)]
+    if not store.is_postgresql:
+        found += store.read(_sqlite_problems)
+    return found
+
+
+def _sqlite_problems(connection: sa.Connection) -> list[str]:
+    rows = [
+        *connection.exec_driver_sql("PRAGMA integrity_check"),
+        *connection.exec_driver_sql("PRAGMA foreign_key_check"),
+    ]
+    return [f"SQLite: {row[0]}" for row in rows if row[0] != "ok"]
