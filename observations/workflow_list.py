@@ -102,9 +102,8 @@ def _behind(
 def _stood_behind(row: Any, stood: dict[int, int], asked: WorkflowFilter, position: list[Any] | None) -> bool:
     """Say whether a workflow that has moved stood in the rest of the list when its first page was read."""
     was_us = stood[row.workflow_pk]
-    is_in_range = asked.range.first_day <= was_us // DAY_US <= asked.range.last_day
     is_behind = position is None or ((was_us, row.workflow_pk) < tuple(position[:2]) and row.workflow_pk <= position[2])
-    return is_in_range and is_behind and (asked.outcome is None or getattr(row, asked.outcome.word) > 0)
+    return is_behind and _is_wanted(row, asked, first_us=was_us)
 
 
 def searched(
@@ -144,7 +143,7 @@ def searched(
         if len(lines) >= limit:
             break
         looked += 1
-        if _is_wanted(row, asked):
+        if _is_wanted(row, asked, first_us=row.first_us):
             lines.append(line_of(row))
     is_end = looked == len(candidates) and len(candidates) < _CANDIDATES
     after = None if is_end or not looked else [candidates[looked - 1].workflow_id, candidates[looked - 1].workflow_pk]
@@ -156,11 +155,12 @@ def _of_attempt(connection: Connection, scope_pks: Sequence[int], asked: Workflo
     statement = LINES.join(attempts, attempts.c.workflow_pk == schema.workflows.c.workflow_pk).where(
         attempts.c.scope_pk.in_(scope_pks), attempts.c.attempt_id == asked.search
     )
-    return [line_of(row) for row in connection.execute(statement) if _is_wanted(row, asked)]
+    return [line_of(row) for row in connection.execute(statement) if _is_wanted(row, asked, first_us=row.first_us)]
 
 
-def _is_wanted(row: Any, asked: WorkflowFilter) -> bool:
-    is_in_range = asked.range.first_day <= row.first_us // DAY_US <= asked.range.last_day
+def _is_wanted(row: Any, asked: WorkflowFilter, *, first_us: int) -> bool:
+    """Say whether a workflow has the outcome that is asked for, and lies in the range by this first time."""
+    is_in_range = asked.range.first_day <= first_us // DAY_US <= asked.range.last_day
     return is_in_range and (asked.outcome is None or getattr(row, asked.outcome.word) > 0)
 
 
