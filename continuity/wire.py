@@ -4,6 +4,9 @@ Every class here is a frozen dataclass with ``from_json`` (strict: unknown field
 in an optional field means absent, nothing is coerced) and, where a client sends it, ``to_json``.
 ``app/api/schemas.py`` mirrors them for OpenAPI; a test compares the fields.
 
+The file is one table of types, and longer than others for that reason. `Fields`, which reads a member of an object,
+stands at its head; a definition, then each request with what only its own fields must be, a list last.
+
 Source: wire.md "Paths"; operations.md "Words" and "Limits".
 """
 
