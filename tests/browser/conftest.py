@@ -1,4 +1,4 @@
-"""Fixtures of the browser tests: one Chromium a session, one context a visit, the real server behind it.
+"""Fixtures of the browser tests: one Chromium a module, one context a visit, the real server behind it.
 
 A visit fails at its end when the page has logged a violation of the Content-Security-Policy or an uncaught error.
 """
@@ -29,7 +29,8 @@ def chromium(playwright: Playwright) -> str:
     return own
 
 
-@pytest.fixture(scope="session")
+# Not for the session: as long as it lives no other test of this process can run an event loop.
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     with sync_playwright() as playwright:
         started = playwright.chromium.launch(
