@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import sqlalchemy as sa
@@ -26,9 +28,20 @@ def open_engine(settings: Settings) -> sa.Engine:
     return make_engine(settings.database_url, pool_size=settings.threads + _SPARE_CONNECTIONS)
 
 
-def open_store(settings: Settings) -> Store:
-    """Return the store of the settings' database. Connects to nothing yet."""
-    return Store(open_engine(settings))
+def close(store: Store) -> None:
+    """Give back every connection of a store."""
+    store.close()
+    store.engine.dispose()
+
+
+@contextmanager
+def opened(settings: Settings) -> Iterator[Store]:
+    """Open the store of the settings' database for a command that runs and ends. Connects to nothing yet."""
+    store = Store(open_engine(settings))
+    try:
+        yield store
+    finally:
+        close(store)
 
 
 def open_observations(settings: Settings) -> Store:

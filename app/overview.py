@@ -49,8 +49,7 @@ def look(settings: Settings, *, keys: KeyProvider | None = None) -> Overview:
         UnavailableError: The database does not answer, or has other tables.
     """
     instance.guard(settings)
-    store = databases.open_store(settings)
-    try:
+    with databases.opened(settings) as store:
         databases.check_schema(store)
         row = vaults.vault_row(store)
         if row is None:
@@ -58,9 +57,6 @@ def look(settings: Settings, *, keys: KeyProvider | None = None) -> Overview:
         phases = [phase.value for phase in Phase]
         counts = dict(store.read(lambda connection: listing.count_by_phase(connection, None, phases)))
         facts = describe(store.engine)
-    finally:
-        store.close()
-        store.engine.dispose()
     provider = keys or vaults.key_provider(settings)
     fault = _fault(settings, provider)
     url, is_running = _server(settings)
@@ -70,21 +66,25 @@ def look(settings: Settings, *, keys: KeyProvider | None = None) -> Overview:
         is_running=is_running,
         instance=str(settings.instance),
         database={name: str(value) for name, value in asdict(facts).items()},
-        vault={
-            "format": row.format,
-            "capture_mode": row.capture_mode,
-            "locked": row.state == "locked",
-            "state": row.state,
-            "key_source": provider.kind,
-            "key_id": row.key_id,
-            "recovery_open": bool(row.recovery_open),
-            "opens": fault is None or not isinstance(fault, VaultError),
-        },
+        vault=_vault(row, provider, fault),
         needs_a_person={phase.value: counts[phase.value] for phase in (Phase.REVIEW, Phase.DECISION)},
         workflows=counts,
         clock_stepped_us=stepped_us if isinstance(stepped_us, int) else None,
         problems=[] if fault is None else [_told(settings, fault)],
     )
+
+
+def _vault(row: Any, provider: KeyProvider, fault: ContinuityError | None) -> dict[str, Any]:
+    return {
+        "format": row.format,
+        "capture_mode": row.capture_mode,
+        "locked": row.state == "locked",
+        "state": row.state,
+        "key_source": provider.kind,
+        "key_id": row.key_id,
+        "recovery_open": bool(row.recovery_open),
+        "opens": fault is None or not isinstance(fault, VaultError),
+    }
 
 
 def _fault(settings: Settings, provider: KeyProvider) -> ContinuityError | None:

@@ -25,7 +25,7 @@ from app.auth.accounts import Temporary
 from app.auth.principals import ProducerToken
 from app.auth.settings import AuthSettings
 from app.config import Settings
-from app.databases import check_schema, open_engine, open_observations, open_store, upgrade_schema
+from app.databases import check_schema, open_engine, open_observations, upgrade_schema
 from app.housekeeping import Housekeeping
 from app.vaults import key_provider
 from continuity.errors import SealedError
@@ -116,8 +116,7 @@ class Observations:
 
     def close(self) -> None:
         """Give back every connection."""
-        self.store.close()
-        self.store.engine.dispose()
+        databases.close(self.store)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,8 +149,7 @@ class Wiring:
         """Stop the background thread, give back every connection, drop the keys."""
         self.housekeeping.stop()
         self.observations.close()
-        self.store.close()
-        self.store.engine.dispose()
+        databases.close(self.store)
         self.vault.lock()
 
 
@@ -172,8 +170,7 @@ def build(settings: Settings, *, keys: KeyProvider | None = None, overrides: Ove
         vault = vaults.open_stored(store, settings, keys or key_provider(settings))
         return _put_together(settings, store, vault=vault, overrides=overrides)
     except BaseException:
-        store.close()
-        store.engine.dispose()
+        databases.close(store)
         raise
 
 
@@ -281,8 +278,7 @@ def observing(settings: Settings) -> Iterator[Store]:
         check_schema(store)
         yield store
     finally:
-        store.close()
-        store.engine.dispose()
+        databases.close(store)
 
 
 def initialise(settings: Settings, *, overrides: Overrides | None = None) -> Temporary | None:
@@ -298,15 +294,11 @@ def initialise(settings: Settings, *, overrides: Overrides | None = None) -> Tem
         SettingsError, UnavailableError, KeySourceError, IntegrityError: As `build`. What was made so far stays.
     """
     instance.prepare(settings)
-    store = open_store(settings)
     keys = key_provider(settings)
-    try:
+    with databases.opened(settings) as store:
         upgrade_schema(store, settings, keys)
         if vaults.vault_row(store) is None:
             vaults.create(store, settings, keys, now_us=SystemClock().now_us())
-    finally:
-        store.close()
-        store.engine.dispose()
     with built(settings, keys=keys, overrides=overrides) as wiring:
         return wiring.auth.accounts.bootstrap()
 
@@ -314,12 +306,8 @@ def initialise(settings: Settings, *, overrides: Overrides | None = None) -> Tem
 def upgrade(settings: Settings) -> list[str]:
     """Run the migrations that are missing; return their names, oldest first."""
     instance.guard(settings)
-    store = open_store(settings)
-    try:
+    with databases.opened(settings) as store:
         return upgrade_schema(store, settings, key_provider(settings))
-    finally:
-        store.close()
-        store.engine.dispose()
 
 
 def check_database(settings: Settings) -> list[str]:
@@ -329,14 +317,10 @@ def check_database(settings: Settings) -> list[str]:
         What was found, one line each; empty when the database is sound.
     """
     instance.guard(settings)
-    store = open_store(settings)
-    try:
+    with databases.opened(settings) as store:
         check_schema(store)
         problems = databases.problems(store)
         fault = store.read(AuditLog(None).verify).fault
         if fault is not None:
             problems.append(f"The audit log is not whole: {fault.kind} at entry {fault.seq}.")
         return problems
-    finally:
-        store.close()
-        store.engine.dispose()
