@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
     from continuity.decisions.clocks import Reading
     from continuity.services.audit import AuditLog
-    from continuity.services.ledger import Ledger, Opened
+    from continuity.services.ledger import Ledger
+    from continuity.services.opened import Opened
     from continuity.store.store import Store
     from continuity.wire import AbandonRequest, ConfigureRequest, ConfirmRequest
 

@@ -42,8 +42,6 @@ if TYPE_CHECKING:
 
     from continuity.vault.vault import Vault
 
-__all__ = ["Ledger", "Opened"]
-
 
 class Ledger(Opener):
     """Opens, checks and records workflows. Safe to share between threads."""
