@@ -46,11 +46,14 @@ _ANSWERS: Final = (_YES, _NO)
 _TICKED: Final = "yes"
 
 
-@blueprint.get("/resume-work/<workflow:workflow_id>/<any(enable,pause,stop,confirm,delete):control>")
+@blueprint.get("/resume-work/<workflow:workflow_id>/enable")
+@blueprint.get("/resume-work/<workflow:workflow_id>/pause")
+@blueprint.get("/resume-work/<workflow:workflow_id>/stop")
+@blueprint.get("/resume-work/<workflow:workflow_id>/confirm")
+@blueprint.get("/resume-work/<workflow:workflow_id>/delete")
 @admits(people=EVERY_ROLE)
-def instead(workflow_id: str, control: str) -> Response:
+def instead(workflow_id: str) -> Response:
     """Lead to the work's page: a refusal leaves the address of a control in the browser, which may ask for it again."""
-    del control
     return htmx.see_other(url_for("resume_work.show", workflow_id=workflow_id))
 
 
