@@ -147,6 +147,11 @@ class ContinuityClient:
         """The type names of the first 100 of them, oldest first."""
         return self._reporting.errors
 
+    @property
+    def observation_error_codes(self) -> list[str]:
+        """The codes of the same failures, the type name where one has none."""
+        return self._reporting.codes
+
     def page(self, workflow_id: str) -> str:
         """Return the address of the page where people see a workflow and decide about it."""
         return f"{self.url}{_PAGE}/{identifier('workflow_id', workflow_id)}"

@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -40,6 +41,19 @@ EPILOG: Final = (
 _ISSUE: Final = "atmem continuity credential [WORKFLOW_ID] --principal NAME --token-only"
 _KINDS: Final = {"o": "operator", "w": "worker", "c": "coordinator", "b": "observer"}
 _KIND_AT: Final = 4
+_REPORT_WITH: Final = (
+    "ATFLOWS_CONTINUITY_TOKEN must be the one that the server at --atflows-url was started with, or a credential of "
+    "`atmem continuity credential --principal NAME --observer --scope SCOPE --token-only`."
+)
+_REPORT_TO: Final = "Look whether --atflows-url is the address of the server, and whether `atmem serve` runs there."
+_LATER: Final = "Nothing needs to be put right: the server was busy or slow, and later attempts will be reported."
+_OBSERVATION_STEPS: Final = {
+    "unauthenticated": _REPORT_WITH, "forbidden": _REPORT_WITH,
+    "server_not_reached": _REPORT_TO, "transport_error": _REPORT_TO, "not_found": _REPORT_TO,
+    "throttled": _LATER, "storage_unavailable": _LATER, "transport_timeout": _LATER,
+    "observation_workers_busy": _LATER,
+}  # fmt: skip
+"""By code: what to do where attempts could not be reported."""
 _OWN: Final = (MalformedError, TooLargeError, TransportError)
 """What is found out here or on the way; every other error is the server's, and named by its code."""
 
@@ -118,10 +132,15 @@ def observed(client: ContinuityClient) -> dict[str, Any]:
     if not client.observation_error_count:
         return {}
     return {
-        "observation_errors": client.observation_errors,
-        "observation_next": "The work itself is not touched by this. Look whether ATFLOWS_CONTINUITY_TOKEN is the "
-        "server's own or an observer's credential, and --atflows-url the server's address.",
+        "observation_errors": Counter(client.observation_error_codes),
+        "observation_next": f"The work itself is not touched by this. {_observation_step(client)}",
     }
+
+
+def _observation_step(client: ContinuityClient) -> str:
+    """Return what to do about the first failure that something can be done about."""
+    steps = (_OBSERVATION_STEPS[code] for code in client.observation_error_codes if code in _OBSERVATION_STEPS)
+    return next(steps, "Look into the log of the server at --atflows-url.")
 
 
 def _checked(url: str, where: str) -> str:

@@ -26,7 +26,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from continuity.errors import TransportError, TransportTimeoutError
+from continuity.errors import ContinuityError, TransportError, TransportTimeoutError
 from continuity.transport import Transport
 from observations.events import CachedBasis, Event, EventName
 
@@ -135,6 +135,7 @@ class Reporting:
         self._lock = threading.Lock()
         self._error_count = 0
         self._errors: list[str] = []
+        self._codes: list[str] = []
 
     @property
     def is_on(self) -> bool:
@@ -151,6 +152,12 @@ class Reporting:
         """The type names of the first 100 failures, oldest first; a copy."""
         with self._lock:
             return list(self._errors)
+
+    @property
+    def codes(self) -> list[str]:
+        """The codes of the same failures in the same order, the type name where one has none; a copy."""
+        with self._lock:
+            return list(self._codes)
 
     def send(self, make: Callable[[], Event]) -> bool:
         """Make an event and deliver it.
@@ -176,7 +183,9 @@ class Reporting:
         with self._lock:
             self._error_count += 1
             if len(self._errors) < ERRORS_KEPT:
-                self._errors.append(type(error).__name__)
+                name = type(error).__name__
+                self._errors.append(name)
+                self._codes.append(error.code if isinstance(error, ContinuityError) else name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -293,6 +302,11 @@ class ContinuityObserver:
     def observation_errors(self) -> list[str]:
         """The type names of the first 100 failures, oldest first."""
         return self._reporting.errors
+
+    @property
+    def observation_error_codes(self) -> list[str]:
+        """The codes of the same failures, the type name where one has none."""
+        return self._reporting.codes
 
     @contextmanager
     def attempt(

@@ -327,8 +327,34 @@ def test_attempts_are_reported_to_atflows_and_its_failure_changes_nothing(monkey
         assert [seen.body["event"] for seen in atflows.seen] == ["execute", "completed"]
 
     printed = json.loads(capsys.readouterr().out)
-    assert printed["observation_errors"] == ["UnavailableError", "UnavailableError"]
-    assert "ATFLOWS_CONTINUITY_TOKEN" in printed["observation_next"]
+    assert printed["observation_errors"] == {"storage_unavailable": 2}
+    assert "Nothing needs to be put right" in printed["observation_next"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "step"),
+    [
+        (lambda handler, _seen: handler.refuse(401, "unauthenticated"), "unauthenticated", "--observer --scope SCOPE"),
+        (lambda handler, _seen: handler.refuse(403, "forbidden"), "forbidden", "--observer --scope SCOPE"),
+        (lambda handler, _seen: handler.hang_up(), "transport_error", "--atflows-url is the address"),
+        (lambda handler, _seen: handler.refuse(409, "event_conflict"), "event_conflict", "log of the server"),
+    ],
+)  # fmt: skip
+def test_of_attempts_that_are_not_reported_the_code_and_a_next_step_are_said(monkeypatch, capsys, answer, code, step):
+    monkeypatch.setenv("ATFLOWS_CONTINUITY_TOKEN", "t" * 40)
+    with world(others=creating) as there:
+        _, body = prepared(there, capsys)
+    (operation,) = body["operations"]
+    view = {"operations": [{"name": "publish", "status": "pending", "attempts": []}]}
+
+    with serving(answer) as atflows, world(
+        begin=[granting("execute", operation)], outcome=[accepted()], view=lambda _seen: view
+    ) as there:  # fmt: skip
+        assert run(there, "--atflows-url", atflows.url) == 0
+
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["observation_errors"] == {code: 2}
+    assert step in printed["observation_next"]
 
 
 def test_it_runs_as_a_module_and_keeps_the_token_out_of_what_it_prints(tmp_path):

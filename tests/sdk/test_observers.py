@@ -253,19 +253,23 @@ def test_charges_of_two_threads_go_to_their_own_attempts():
 @pytest.mark.parametrize(
     ("answer", "name"),
     [
-        (lambda handler, _seen: handler.refuse(409, "event_conflict"), "ConflictError"),
-        (lambda handler, _seen: handler.refuse(401, "unauthenticated"), "UnauthenticatedError"),
-        (lambda handler, _seen: handler.hang_up(), "TransportError"),
-        (lambda handler, _seen: handler.reply_bytes(b"{}", 302, {"Location": "/"}), "TransportError"),
+        (lambda handler, _seen: handler.refuse(409, "event_conflict"), ("ConflictError", "event_conflict")),
+        (lambda handler, _seen: handler.refuse(401, "unauthenticated"), ("UnauthenticatedError", "unauthenticated")),
+        (lambda handler, _seen: handler.hang_up(), ("TransportError", "transport_error")),
+        (
+            lambda handler, _seen: handler.reply_bytes(b"{}", 302, {"Location": "/"}),
+            ("TransportError", "transport_error"),
+        ),
     ],
 )
-def test_failures_are_counted_by_type_and_change_nothing(answer, name):
+def test_failures_are_counted_by_type_and_code_and_change_nothing(answer, name):
     with atflows(answer) as (server, observer):
         with world(begin=[granted()], outcome=[accepted()], view=view(), observer=observer) as there:
             assert run(there) == {"url": "there"}
 
             assert there.client.observation_error_count == 2
-            assert there.client.observation_errors == [name, name]
+            assert there.client.observation_errors == [name[0], name[0]]
+            assert there.client.observation_error_codes == [name[1], name[1]]
         assert len(server.seen) == 2
 
 
@@ -280,6 +284,7 @@ def test_only_the_first_hundred_types_are_kept_and_all_are_counted():
 
         assert there.client.observation_error_count == 120
         assert there.client.observation_errors == ["RuntimeError"] * 100
+        assert there.client.observation_error_codes == ["RuntimeError"] * 100
 
 
 def test_a_failing_look_back_is_counted_and_leaves_retry_open():
