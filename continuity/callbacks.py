@@ -198,14 +198,18 @@ def _fault(receipt: Mapping[str, Any], *, operation_id: str, mode: Mode) -> str:
 
 
 def report_raised(error: BaseException, *, operation_id: str, mode: Mode) -> Report:
-    """Make the report of what a callback raised; `NotDispatched` and `Refused` count for execute alone."""
+    """Make the report of what a callback raised.
+
+    `NotDispatched` and `Refused` count for execute alone; of a query they prove nothing, and their words are kept.
+    """
     if mode is Mode.EXECUTE and isinstance(error, NotDispatched):
         return report_not_dispatched(error.message, operation_id=operation_id, cause=error)
     if mode is Mode.EXECUTE and isinstance(error, Refused):
         reason = _sentence(error.message)
         receipt = {"outcome": Outcome.REFUSED.value, "operation_id": operation_id, "reason": reason}
         return Report(receipt=receipt, outcome=Outcome.REFUSED, cause=error, because=reason)
-    return _unknown(operation_id, f"The tool raised {type(error).__name__}.", cause=error)
+    said = error.message if isinstance(error, NotDispatched | Refused) else f"The tool raised {type(error).__name__}."
+    return _unknown(operation_id, said, cause=error)
 
 
 def report_not_dispatched(reason: str, *, operation_id: str, cause: BaseException | None = None) -> Report:

@@ -95,11 +95,7 @@ class DirectoryPublisher:
         """
         ends_at_s = time.monotonic() + timeout_seconds
         document = self._reviewed(arguments, operation_id)
-        try:
-            folder = self._open(self._output)
-        except OSError as error:
-            raise NotDispatched(why_unusable(self._output, error)) from error
-        with folder:
+        with self._opened() as folder:
             if not folder.is_in_place():
                 raise NotDispatched("The output directory has been replaced.")
             try:
@@ -117,11 +113,12 @@ class DirectoryPublisher:
             it is taken by something else.
 
         Raises:
-            NotDispatched: Another directory or other arguments than the reviewed ones.
-            OSError: The directory or the file cannot be read.
+            NotDispatched: Another directory or other arguments than the reviewed ones, or the directory
+                cannot be opened. What was published before is as open as it was.
+            OSError: The file cannot be read.
         """
         document = self._reviewed(arguments, operation_id)
-        with self._open(self._output) as folder:
+        with self._opened() as folder:
             if not folder.is_in_place():
                 raise NotDispatched("The output directory has been replaced.")
             try:
@@ -131,6 +128,12 @@ class DirectoryPublisher:
             if found:
                 return self._receipt(document)
             return {"outcome": Outcome.ABSENT.value, "operation_id": operation_id}
+
+    def _opened(self) -> Folder:
+        try:
+            return self._open(self._output)
+        except OSError as error:
+            raise NotDispatched(why_unusable(self._output, error)) from error
 
     def _reviewed(self, arguments: Mapping[str, Any], operation_id: str) -> _Document:
         if not _OPERATION_ID.fullmatch(operation_id):

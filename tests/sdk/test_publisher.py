@@ -313,10 +313,10 @@ def test_a_device_that_has_the_name_is_foreign(open_folder):
 def test_a_directory_that_is_gone_is_no_proof_of_absence(publisher, arguments, output):
     output.rmdir()
 
-    with pytest.raises(NotDispatched):
-        execute(publisher, arguments)
-    with pytest.raises(FileNotFoundError):
-        query(publisher, arguments)
+    for call in (execute, query):
+        with pytest.raises(NotDispatched) as caught:
+            call(publisher, arguments)
+        assert caught.value.message == f"The output directory is not there: make {output} and run again."
     assert not output.exists()
 
 

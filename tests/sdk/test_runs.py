@@ -350,12 +350,14 @@ def test_a_saved_refusal_says_what_the_destination_said():
     assert (stop.code, stop.because) == ("refused_by_destination", "Quota.")
 
 
-def test_not_dispatched_from_a_query_proves_nothing():
-    for said in (NotDispatched(), Refused()):
+def test_not_dispatched_from_a_query_proves_nothing_and_says_why():
+    for said in (NotDispatched("No route."), Refused("No access.")):
         with world(begin=[granted("query")], outcome=[accepted("uncertain")]) as there:
-            assert stops(there.client, Upload(query=said)).code == "outcome_unknown"
+            stop = stops(there.client, Upload(query=said))
 
-            assert there.receipts()[0]["outcome"] == "unknown"
+            (receipt,) = there.receipts()
+        assert (stop.code, stop.because) == ("outcome_unknown", said.message)
+        assert (receipt["outcome"], receipt["detail"]) == ("unknown", said.message)
 
 
 DEEP = {"a": 1}
