@@ -28,7 +28,7 @@ from continuity.wire import IDENTIFIER, LIST_PARAMETERS
 
 OPENAPI: Final = "3.1.0"
 CONTRACT_VERSION: Final = "1.0.0"
-"""Of what this document describes; the first number changes when a client could break."""
+"""Of what this document describes; the first number changes when a client could break. It is not the product's."""
 
 blueprint = Blueprint("documentation", __name__)
 
@@ -36,7 +36,8 @@ _MADE: Final = "atmem.openapi"
 _TITLE: Final = "AtMem Continuity"
 _ABOUT: Final = (
     "Governed operations for agents: what may have happened is never silently done twice. In a request, null in an "
-    "optional member means absent and a member that is not named here is refused; in a reply, members may be added."
+    "optional member means absent and a member that is not named here is refused; in a reply, members may be added. "
+    "The version is that of this contract and not of the product: its first number changes when a client could break."
 )
 _REQUEST: Final = "#/components/schemas/"
 _LOCKED_ERRORS: Final = ("423",)

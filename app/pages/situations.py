@@ -59,6 +59,17 @@ def open_attempts(past: Iterable[Past]) -> set[str]:
     return found
 
 
+def confirmed_since(past: Iterable[Past], attempt_id: str) -> bool | None:
+    """Return what a person confirmed of an operation after an attempt of it was granted, None for nothing."""
+    is_granted = False
+    for event in past:
+        if event["event"] == _GRANTED and event["attempt_id"] == attempt_id:
+            is_granted = True
+        elif event["event"] == _CONFIRMED and is_granted:
+            return bool(event["happened"])
+    return None
+
+
 def _held(view: View, operation: Operation) -> str | None:
     """Say what keeps attempts away from the next operation before the table is asked; None for nothing."""
     if view["phase"] == Phase.REVIEW:

@@ -40,6 +40,8 @@ OUTCOMES: Final = {
 }
 UNDER_WAY: Final = Named("Under way", "A worker holds the lease; its receipt is still to come.", "info")
 NO_RECEIPT: Final = Named("No receipt", "The lease ended without a word. The effect may have happened.", "warn")
+DENIED: Final = Named("No receipt", "The lease ended without a word. A person confirmed that it did not happen.")
+AFFIRMED: Final = Named("No receipt", "The lease ended without a word. A person confirmed that it happened.")
 ASKED_IN_VAIN: Final = Named("No answer", "The lease ended before the destination's answer was reported.", "warn")
 
 ASSURANCES: Final = {
@@ -67,13 +69,17 @@ _CAPABILITY_NAMES: Final = {
 }
 
 
-def outcome(attempt: Mapping[str, Any], *, is_live: bool) -> Named:
-    """Return what became of an attempt."""
+def outcome(attempt: Mapping[str, Any], *, is_live: bool, happened: bool | None = None) -> Named:
+    """Return what became of an attempt. `happened` is what a person confirmed since it began, None for nothing."""
     if "outcome" in attempt:
         return OUTCOMES[Outcome(attempt["outcome"])]
     if is_live:
         return UNDER_WAY
-    return NO_RECEIPT if attempt["mode"] == Mode.EXECUTE else ASKED_IN_VAIN
+    if attempt["mode"] != Mode.EXECUTE:
+        return ASKED_IN_VAIN
+    if happened is None:
+        return NO_RECEIPT
+    return AFFIRMED if happened else DENIED
 
 
 def capability(definition: Mapping[str, Any]) -> Named:

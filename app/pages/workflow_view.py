@@ -12,7 +12,7 @@ from app.pages.explanations import ALL_DONE, Control, Explanation
 from app.pages.histories import HistoryLine, lines
 from app.pages.jsonview import JSONView, json_view
 from app.pages.late import LateView, late_view
-from app.pages.situations import explain, following
+from app.pages.situations import confirmed_since, explain, following
 from app.pages.timeline import Bar, Timeline, draw
 from app.pages.wording import Named
 from continuity import limits
@@ -170,7 +170,8 @@ def workflow_view(view: Mapping[str, Any], names: Mapping[str, str]) -> Workflow
 def _operation(view: Mapping[str, Any], index: int) -> OperationView:
     operation = view["operations"][index]
     standing, now = operation["standing"], view["now"]
-    attempts = tuple(_attempt(operation, number) for number in range(len(operation["attempts"])))
+    outcomes = _outcomes(operation, view["history"])
+    attempts = tuple(_attempt(operation, number, outcomes[number]) for number in range(len(operation["attempts"])))
     receipt = None
     if operation["receipt"] is not None:
         receipt = receipt_view(operation["receipt"], wording.ASSURANCES[operation["assurance"]])
@@ -181,7 +182,7 @@ def _operation(view: Mapping[str, Any], index: int) -> OperationView:
         arguments=json_view(operation["arguments"]), capability=wording.capability(operation),
         timeout=wording.span(operation["timeout_seconds"]), explanation=explain(view, index),
         is_following=index == following(view["operations"]), moments=tuple(_moments(operation, now)),
-        attempts=attempts, undrawn=max(0, len(attempts) - DRAWN), timeline=draw(_bars(operation, now)),
+        attempts=attempts, undrawn=max(0, len(attempts) - DRAWN), timeline=draw(_bars(operation, outcomes, now=now)),
         receipt=receipt, late=late_view(operation, view["history"]), may_stop=is_open,
         confirming=_confirming(operation, now) if is_open else None,
     )  # fmt: skip
@@ -200,14 +201,25 @@ def _destination(arguments: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _attempt(operation: Mapping[str, Any], index: int) -> AttemptLine:
+def _outcomes(operation: Mapping[str, Any], history: Sequence[Mapping[str, Any]]) -> Sequence[Named]:
+    """Return what became of each attempt, by its receipt or by what a person confirmed since."""
+    past = [event for event in history if event.get("name") == operation["name"]]
+    return [
+        wording.outcome(
+            attempt, is_live=_is_live(operation, index), happened=confirmed_since(past, attempt["attempt_id"])
+        )
+        for index, attempt in enumerate(operation["attempts"])
+    ]
+
+
+def _attempt(operation: Mapping[str, Any], index: int, outcome: Named) -> AttemptLine:
     attempt = operation["attempts"][index]
     ended = attempt.get("ended")
     return AttemptLine(
         number=index + 1, attempt_id=attempt["attempt_id"], run_id=attempt["run_id"],
         mode=wording.MODES[Mode(attempt["mode"])], started=attempt["started"], ended=ended,
         took="" if ended is None else wording.span(ended - attempt["started"]),
-        outcome=wording.outcome(attempt, is_live=_is_live(operation, index)), renewals=attempt["renewals"],
+        outcome=outcome, renewals=attempt["renewals"],
         receipt=receipt_view(attempt["receipt"]) if "receipt" in attempt else None,
     )  # fmt: skip
 
@@ -246,16 +258,15 @@ def _confirming(operation: Mapping[str, Any], now: float) -> Confirming | None:
     return Confirming(may_deny, wait, standing["absence_from"], operation["late_receipts"])
 
 
-def _bars(operation: Mapping[str, Any], now: float) -> list[Bar]:
+def _bars(operation: Mapping[str, Any], outcomes: Sequence[Named], *, now: float) -> list[Bar]:
     attempts = operation["attempts"]
     first = max(0, len(attempts) - DRAWN)
-    return [_bar(operation, index, now) for index in range(first, len(attempts))]
+    return [_bar(operation, index, named=outcomes[index], now=now) for index in range(first, len(attempts))]
 
 
-def _bar(operation: Mapping[str, Any], index: int, now: float) -> Bar:
+def _bar(operation: Mapping[str, Any], index: int, *, named: Named, now: float) -> Bar:
     attempt = operation["attempts"][index]
     is_live = _is_live(operation, index)
-    named = wording.outcome(attempt, is_live=is_live)
     mode = wording.MODES[Mode(attempt["mode"])].name
     late = tuple(late["received"] for late in operation["late"]
                  if late["proved"] and late["attempt_id"] == attempt["attempt_id"])  # fmt: skip

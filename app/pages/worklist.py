@@ -60,6 +60,7 @@ class Line:
     progress: str
     next_name: str | None
     next_status: str | None
+    next_attempts: int
     attempts: int
     late_receipts: int
     creator: str
@@ -147,6 +148,7 @@ def _line(summary: Mapping[str, Any]) -> Line:
         progress=f"{done} of {len(operations)}",
         next_name=None if waiting is None else waiting["name"],
         next_status=None if waiting is None else waiting["status"],
+        next_attempts=0 if waiting is None else waiting["attempts"],
         attempts=sum(one["attempts"] for one in operations),
         late_receipts=sum(one["late_receipts"] for one in operations),
         creator=summary["creator_id"], created=summary["created"],

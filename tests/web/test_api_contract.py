@@ -55,6 +55,10 @@ def test_a_broken_document_would_be_noticed(contract):
         schemathesis.openapi.from_dict(broken).validate()
 
 
+def test_the_document_says_that_its_version_is_not_the_products(contract):
+    assert "version is that of this contract and not of the product" in contract["info"]["description"]
+
+
 def test_every_route_is_in_the_document_and_nothing_else(world, contract):
     routes = {(path_of(rule), method_of(rule).lower()) for rule in documented(world.site.app)}
 

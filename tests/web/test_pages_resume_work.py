@@ -529,7 +529,9 @@ def test_a_deleted_workflow_says_what_became_of_it(stage, op):
     reply = get(op, page_of(scene))
 
     assert reply.status_code == 409
-    assert "This workflow was deleted" in reply.text
+    assert re.findall(r"<h1[^>]*>([^<]*)</h1>", reply.text) == ["This workflow was deleted"]
+    (content,) = re.findall(r"<main.*</main>", reply.text, re.DOTALL)
+    assert content.count("This workflow was deleted") == 1
 
 
 def test_a_workflow_of_another_workspace_is_not_there(stage):

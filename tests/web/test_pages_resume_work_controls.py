@@ -126,6 +126,12 @@ def test_confirming_that_it_did_not_happen_allows_exactly_one_more(stage, op):
 
     assert DONE["work_did_not_happen"] in said
     assert "Ready once more, on a person's word" in said
+    assert "A person confirmed that it did not happen." in said
+    assert "The effect may have happened." not in said
+    assert "Not done yet" in said
+    in_list = text_of(get(op, LIST))
+    assert "Not done yet" in in_list
+    assert "Not started" not in in_list
     scene.begin().succeed()
     assert scene.view()["phase"] == "done"
 

@@ -361,6 +361,8 @@ def test_every_outcome_and_mode_has_a_name_and_a_sentence(outcome, mode):
 def test_an_attempt_without_a_receipt_is_told_by_its_lease_and_mode():
     assert wording.outcome({"mode": "execute"}, is_live=True) is wording.UNDER_WAY
     assert wording.outcome({"mode": "execute"}, is_live=False) is wording.NO_RECEIPT
+    assert wording.outcome({"mode": "execute"}, is_live=False, happened=True) is wording.AFFIRMED
+    assert wording.outcome({"mode": "execute"}, is_live=False, happened=False) is wording.DENIED
     assert wording.outcome({"mode": "query"}, is_live=False) is wording.ASKED_IN_VAIN
 
 
