@@ -35,7 +35,7 @@ else:
 SECRET_BYTES: Final = 48
 _LOCK: Final = "server.lock"
 _ADDRESS: Final = "address"
-"""Note of where a server was started last; it stays when the server ends."""
+"""Note of where a server listens; it goes when the server ends, and stays when it is killed."""
 _LOCAL: Final = re.compile(r"http://(?:127\.0\.0\.1|localhost|\[::1\]):[0-9]{1,5}")
 _SECRET_BYTES_MIN: Final = 32
 _SECRET_BYTES_MAX: Final = 4_096
@@ -152,11 +152,19 @@ def note_address(settings: Settings, url: str) -> None:
     if not settings.is_postgresql:
         # The instance is ours alone: what is half written was left by one that was killed.
         drop_notes(settings, f"{_ADDRESS}.")
-    leave_note(settings, _ADDRESS, {"url": url})
+    leave_note(settings, _ADDRESS, {"url": url, "process": os.getpid()})
+
+
+def forget_address(settings: Settings, url: str) -> None:
+    """Remove what `note_address` kept, if it is this process's own: another program may take the port next."""
+    if read_note(settings, _ADDRESS) == {"url": url, "process": os.getpid()}:
+        drop_note(settings, _ADDRESS)
 
 
 def served_at(folder: Path) -> str | None:
-    """Return the address on this host at which a server of `folder` listens or did last, None where nobody knows.
+    """Return the address on this host at which a server of `folder` listens, None where nobody knows.
+
+    One that was killed has left its own.
 
     Credentials and passwords are sent there: a note counts only in a folder that is ours alone, and for this host.
     """

@@ -122,7 +122,7 @@ def as_anybody(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _own_url() -> str:
-    """Return where the server of ATMEM_INSTANCE listens, or did last; else where one listens without options."""
+    """Return where the server of ATMEM_INSTANCE listens; else where one listens without options."""
     from app import instance
 
     folder = Path(os.environ.get("ATMEM_INSTANCE") or "instance").absolute()
@@ -139,7 +139,7 @@ def _checked_url(_ctx: click.Context, _parameter: click.Parameter, value: str) -
 _OPTIONS: Final = (
     click.option(
         "--url", envvar="ATMEM_URL", default=_own_url, callback=_checked_url, show_envvar=True,
-        show_default="where the server of ATMEM_INSTANCE was started last", help="Address of the server.",
+        show_default="where the server of ATMEM_INSTANCE listens", help="Address of the server.",
     ),
     click.option("--username", help=f"Who signs in.  [default: {ADMINISTRATOR}]"),
     click.option(

@@ -85,10 +85,10 @@ def _noted(final: Settings, address: str) -> Iterator[None]:
     """Say in the instance's folder, for the commands of this host, where this server is."""
     from app import instance, overview
 
-    note = f"{overview.SERVER_NOTE}-{os.getpid()}"
+    note, here = f"{overview.SERVER_NOTE}-{os.getpid()}", _local(final.host, address)
     try:
         instance.leave_note(final, note, {"url": final.url, "process": os.getpid()})
-        instance.note_address(final, _local(final.host, address))
+        instance.note_address(final, here)
     except OSError as error:
         instance.drop_notes(final, note)
         raise click.ClickException(f"{final.instance} cannot be written: {error.strerror}.") from None
@@ -96,6 +96,7 @@ def _noted(final: Settings, address: str) -> Iterator[None]:
         yield
     finally:
         instance.drop_note(final, note)
+        instance.forget_address(final, here)
 
 
 def _forbid_core_dumps() -> None:

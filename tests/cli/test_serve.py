@@ -76,12 +76,26 @@ def test_an_address_that_others_could_have_written_or_that_leads_elsewhere_gets_
     assert instance.served_at(tmp_path) is None
 
 
-def test_the_address_of_a_server_outlasts_it_for_the_commands_of_its_instance(fresh_instance):
+def test_commands_find_a_server_while_it_runs_and_send_nothing_to_its_port_once_it_has_ended(fresh_instance):
     server = start(fresh_instance)
-    url = server.url
+    assert instance.served_at(fresh_instance.folder) == server.url
+
+    server.process.terminate()
+    assert server.process.wait(timeout=20) == 0
+
+    assert instance.served_at(fresh_instance.folder) is None
     stop(server)
 
-    assert instance.served_at(fresh_instance.folder) == url
+
+def test_a_server_that_ends_leaves_the_address_of_another_one(fresh_instance):
+    server = start(fresh_instance)
+    (fresh_instance.folder / "address.json").write_text('{"url": "http://127.0.0.1:9123", "process": 1}')
+
+    server.process.terminate()
+    assert server.process.wait(timeout=20) == 0
+
+    assert instance.served_at(fresh_instance.folder) == "http://127.0.0.1:9123"
+    stop(server)
 
 
 @pytest.mark.parametrize(("host", "warnings"), [("0.0.0.0", 1), ("127.0.0.1", 0)])
