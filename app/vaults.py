@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from app.config import Settings
 from continuity.errors import KeySourceError, UnavailableError
-from continuity.services import proofs
+from continuity.services import proofs, recounting
 from continuity.store import schema
 from continuity.store.store import Store
 from continuity.vault import (
@@ -102,7 +102,7 @@ def prove_rows(connection: sa.Connection, settings: Settings, keys: KeyProvider)
     """Prove the rows of a vault that is older than proofs. Only the step that makes room for them does this."""
     row = connection.execute(sa.select(schema.vault)).first()
     if row is not None:
-        proofs.prove_all(connection, _opened(row, settings, keys))
+        recounting.prove_all(connection, _opened(row, settings, keys))
 
 
 def _opened(row: sa.Row[Any], settings: Settings, keys: KeyProvider) -> Vault:

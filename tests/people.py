@@ -14,7 +14,7 @@ from app.auth.requests import GrantRequest
 from app.auth.services import Auth
 from app.auth.settings import CHEAP_HASHING, AuthSettings
 from app.auth.signin import Visit
-from continuity.services import proofs
+from continuity.services import recounting
 from continuity.services.audit import AuditLog
 from continuity.services.callers import Caller, CallerKind, Role
 from continuity.services.owners import Owners
@@ -144,7 +144,7 @@ def change_vault(store: Store, vault: Vault, **values: object) -> None:
 
     def work(connection: sa.Connection) -> None:
         connection.execute(sa.update(schema.vault).values(**values, proof=None))
-        proofs.prove_all(connection, vault)
+        recounting.prove_all(connection, vault)
 
     store.write(work)
 
@@ -164,7 +164,7 @@ def _open_vault(store: Store, folder: Path, *, now_us: int) -> Vault:
         "shred_head": shred_list.head.head, "sealed_canary": new.canary, "wrapped_index_key": new.wrapped_index_key,
     }  # fmt: skip
     store.write(lambda connection: connection.execute(sa.insert(schema.vault).values(values)).rowcount)
-    store.write(lambda connection: proofs.prove_all(connection, vault))
+    store.write(lambda connection: recounting.prove_all(connection, vault))
     return vault
 
 

@@ -49,6 +49,11 @@ def vault_facts(row: AnyRow) -> VaultFacts:
     """
     if row.vault_state == "locked":
         raise SealedError("The vault is locked. Nothing was done.")
+    return facts_of(row)
+
+
+def facts_of(row: AnyRow) -> VaultFacts:
+    """Read the same of a vault in whatever state, for who decides nothing by it."""
     return VaultFacts(
         is_capture_full=row.capture_mode == "full",
         clock_high_water_us=row.vault_mark,

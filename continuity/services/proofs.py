@@ -6,7 +6,7 @@ Rules:
   the columns writes it in the same statement, after having checked the one that was there.
 * A row whose proof is missing or another's is `IntegrityError`: nothing is decided by it, nothing is changed.
 * Only who holds the vault's key can make one. An older row put back together with its own proof passes.
-  So does what stands in a database that was set back to before there were proofs, once it is upgraded (`prove_all`).
+  So does the row of a vault that was set back to before there were proofs, once it is upgraded (`recounting`).
 """
 
 from __future__ import annotations
@@ -189,16 +189,13 @@ def begin_counters(connection: Connection, vault: Vault, owner_pk: int) -> None:
     statements.move(connection, owner_pk, before=None, after=_columns(replace(new, proof=of_counters(vault, new))))
 
 
-def prove_all(connection: Connection, vault: Vault) -> None:
-    """Write the proofs of rows that an earlier version made without, in the step that brings the columns."""
-    row = connection.execute(workflows.VAULT_TO_CHANGE).one()
-    workflows.write_proof(connection, of_vault_row(vault, row))
-    for owner in connection.execute(statements.UNPROVED).all():
-        counted = Counters(
-            owner.counted_owner_pk, owner.owner_unfinished, owner.owner_retained, owner.owner_reserved, None
-        )
-        proved = replace(counted, proof=of_counters(vault, counted))
-        statements.move(connection, counted.owner_pk, before=None, after=_columns(proved))
+def prove_counters(
+    connection: Connection, vault: Vault, owner_pk: int, *, unfinished: int, retained_bytes: int, reserved_bytes: int
+) -> None:
+    """Write the counters of a coordinator that have no proof yet, as they were counted now; see `Counters`."""
+    counted = Counters(owner_pk, unfinished, retained_bytes, reserved_bytes, None)
+    proved = replace(counted, proof=of_counters(vault, counted))
+    statements.move(connection, owner_pk, before=None, after=_columns(proved))
 
 
 def _changed(vault: Vault, known: Counters, change: Mapping[str, int], budget_bytes: int | None) -> Counters:

@@ -32,6 +32,17 @@ def stored_bytes(connection: Connection, workflow_pk: int) -> int:
     return sum(connection.execute(sa.select(*sums)).one())
 
 
+def sealed_after(connection: Connection, workflow_pk: int, *, count: int) -> Sequence[Row[int, str]]:
+    """Return ``workflow_pk, workflow_id`` of workflows with content, whatever their columns say, in order."""
+    statement = (
+        sa.select(workflows.c.workflow_pk, workflows.c.workflow_id)
+        .where(workflows.c.workflow_pk > workflow_pk, workflows.c.sealed_head.is_not(None))
+        .order_by(workflows.c.workflow_pk)
+        .limit(count)
+    )
+    return connection.execute(statement).all()
+
+
 def indexes(connection: Connection, workflow_pk: int) -> tuple[bytes, bytes, list[bytes]]:
     """Return a workflow's blind indexes: of its key, its definition, and the names of its operations in order."""
     head = sa.select(workflows.c.key_ix, workflows.c.definition_ix).where(workflows.c.workflow_pk == workflow_pk)

@@ -6,6 +6,7 @@ import pytest
 import sqlalchemy as sa
 
 from continuity.errors import DecryptionError, IntegrityError
+from continuity.services import recounting
 from continuity.store import schema
 from tests.integration.governed import ONE, TWO, Governed, govern
 
@@ -184,6 +185,40 @@ def test_edited_counters_admit_no_work_of_their_coordinator_and_stop_no_others(a
     assert [finding.object_id for finding in at.checker.check()][-1] == f"owner:{agent.owner_pk}"
     assert at.finished(by=other)
     assert at.finished()
+
+
+def test_an_upgrade_proves_what_is_sealed_and_not_what_forged_counters_say(at):
+    agent, other = at.coordinator(), at.coordinator("other")
+    at.finished(by=agent)
+    at.begin(at.create(by=agent)["workflow_id"], by=agent)
+    at.finished(by=other)
+    forgotten = at.finished(by=other)
+    at.deletions.delete(at.operator, forgotten)
+    true = at.home.rows(schema.owners)
+    assert {row.unfinished for row in true if row.owner_pk == agent.owner_pk} == {1}
+    at.damage(schema.owners, unfinished=0, retained_bytes=5, reserved_bytes=0, proof=None)
+    at.damage(FLOWS, FLOWS.c.deleted_at.is_(None), retained_bytes=0, reserved_bytes=0, phase="done")
+
+    at.home.store.write(lambda connection: recounting.prove_all(connection, at.home.vault))
+
+    coordinators = {agent.owner_pk, other.owner_pk}
+    assert [row for row in at.home.rows(schema.owners) if row.owner_pk in coordinators] == [
+        row for row in true if row.owner_pk in coordinators
+    ]
+    assert at.create(by=agent)
+
+
+def test_an_upgrade_counts_a_workflow_that_does_not_open_with_what_lies_there(at):
+    agent = at.coordinator()
+    workflow_id = at.finished(by=agent)
+    (true,) = (row for row in at.home.rows(schema.owners) if row.owner_pk == agent.owner_pk)
+    at.damage(FLOWS, FLOWS.c.workflow_id == workflow_id, revision=7, retained_bytes=0)
+    at.damage(schema.owners, retained_bytes=0, proof=None)
+
+    at.home.store.write(lambda connection: recounting.prove_all(connection, at.home.vault))
+
+    (now,) = (row for row in at.home.rows(schema.owners) if row.owner_pk == agent.owner_pk)
+    assert (now.retained_bytes, now.unfinished) == (true.retained_bytes, 1)
 
 
 def test_counters_of_one_coordinator_are_not_those_of_another(at):
