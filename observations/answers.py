@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from continuity.errors import MalformedError
-from observations.costs import Attempt, Cause, Charge, Outcome, Vector, join
+from observations.costs import Attempt, Charge, Outcome, Vector, join
 
 DEMO: Final = "demo"
 """The scope of made-up data."""
@@ -104,7 +104,6 @@ class Totals:
         retries: How many of them were retries; both a retry and a recovery count in both.
         recoveries: How many of them were recoveries.
         unpriced_attempts: How many of them have no priced charge.
-        by_cause: Sums by why the attempt was made; every cause is there.
         by_outcome: Sums by the attempt's outcome; every outcome is there.
         attempts_by_outcome: How many attempts ended how; every outcome is there.
     """
@@ -115,7 +114,6 @@ class Totals:
     retries: int
     recoveries: int
     unpriced_attempts: int
-    by_cause: dict[Cause, Sums]
     by_outcome: dict[Outcome, Sums]
     attempts_by_outcome: dict[Outcome, int]
 

@@ -238,7 +238,6 @@ def _totals(rows: Iterable[Any]) -> Totals:
         retries=over(lambda cause, _outcome: cause in {Cause.RETRY, Cause.BOTH}).get("attempts", 0),
         recoveries=over(lambda cause, _outcome: cause in {Cause.RECOVERY, Cause.BOTH}).get("attempts", 0),
         unpriced_attempts=whole.get("unpriced_attempts", 0),
-        by_cause={cause: sums_of(over(lambda each, _, cause=cause: each is cause)) for cause in Cause},  # type: ignore[misc]
         by_outcome={outcome: sums_of(vector) for outcome, vector in outcomes.items()},
         attempts_by_outcome={outcome: vector.get("attempts", 0) for outcome, vector in outcomes.items()},
     )

@@ -43,6 +43,7 @@ class Imported:
         pruned: Events of a time that was pruned; they were not taken in.
         malformed: Lines that are no event.
         messages: What is wrong with the first of those, by line.
+        lines: How many lines there are, those before the first that was to be taken in among them.
     """
 
     line: int = 0
@@ -52,6 +53,7 @@ class Imported:
     pruned: int = 0
     malformed: int = 0
     messages: list[str] = field(default_factory=list)
+    lines: int = 0
 
 
 def lines_of(stream: IO[bytes]) -> Iterator[bytes]:
@@ -88,6 +90,7 @@ def import_lines(
     """
     done, batch = Imported(), list[Event]()
     for number, line in enumerate(lines, start=1):
+        done.lines = number
         if number < start_line:
             continue
         event = _read_line(done, number, line)
@@ -96,7 +99,7 @@ def import_lines(
         if len(batch) == IMPORTED_AT_ONCE:
             _take(ingest, scope, batch, done=done, line=number)
             progress(done)
-    _take(ingest, scope, batch, done=done, line=number if batch or done.line else done.line)
+    _take(ingest, scope, batch, done=done, line=done.lines if batch or done.line else done.line)
     progress(done)
     return done
 
@@ -127,6 +130,16 @@ def _take(ingest: Ingest, scope: str, batch: list[Event], *, done: Imported, lin
     done.pruned += results.count(Result.PRUNED)
     done.line = line
     batch.clear()
+
+
+def has_scope(units: store.Units, scope: str) -> bool:
+    """Say whether an event of a scope was ever accepted.
+
+    Raises:
+        UnavailableError: Storage cannot answer.
+    """
+    found = sa.select(schema.scopes.c.scope_pk).where(schema.scopes.c.scope == scope)
+    return units.read(lambda connection: connection.execute(found).first() is not None)
 
 
 def export_events(units: store.Units, scope: str) -> Iterator[dict[str, Any]]:

@@ -64,8 +64,13 @@ def import_(*, stream: IO[bytes], scope: str | None, start_line: int, as_json: b
         finally:
             if not as_json:
                 click.echo("", err=True)
-            if last:
+            if last and last[0].line:
                 click.echo(f"Up to line {last[0].line} everything is kept; go on with --start-line.", err=True)
+    if done.lines < start_line and start_line > 1:
+        raise click.ClickException(
+            f"{name} has {done.lines} lines, and so none to take in from --start-line {start_line}. "
+            "Nothing was taken in."
+        )
     _tell_imported(done, str(name), as_json=as_json)
     if done.malformed:
         raise click.exceptions.Exit(1)
@@ -95,10 +100,15 @@ def export(*, scope: str | None, output: IO[bytes], otlp_url: str | None) -> Non
     """Write the accepted events as JSON lines, or send attempts and charges as OpenTelemetry spans."""
     from app import wiring
     from continuity.jsontext import canonical_bytes
-    from observations.transfer import export_attempts, export_events
+    from observations.transfer import export_attempts, export_events, has_scope
 
     wanted = _scope(scope)
     with wiring.observing(settings()) as observed:
+        if not has_scope(observed, wanted):
+            raise click.ClickException(
+                f"--scope: no event was ever accepted for the scope {wanted}. Nothing was written. Scopes are named by "
+                "ATFLOWS_CONTINUITY_SCOPE and by the credentials of observers."
+            )
         if otlp_url is None:
             for event in export_events(observed, wanted):
                 output.write(canonical_bytes(event) + b"\n")

@@ -105,6 +105,31 @@ def test_a_time_that_is_none_or_too_young_prunes_nothing(terminal, before):
     assert "--before" in done.stderr
 
 
+@pytest.mark.parametrize("more", [(), ("--otlp", "http://127.0.0.1:9/v1/traces")])
+def test_exporting_a_scope_that_nobody_knows_says_so_and_touches_no_file(terminal, tmp_path, more):
+    here(terminal, "import", file_of(tmp_path, event()))
+    kept = tmp_path / "kept.jsonl"
+    kept.write_text("mine")
+
+    done = here(terminal, "export", "--scope", "lokal", "--output", str(kept), *more)
+
+    assert done.exit_code == 1
+    assert "no event was ever accepted for the scope lokal" in done.stderr
+    assert kept.read_text() == "mine"
+
+
+def test_importing_from_a_line_behind_the_last_says_so(terminal, tmp_path):
+    path = file_of(tmp_path, event(), event(attempt_id="at_2"))
+
+    behind = here(terminal, "import", path, "--start-line", "3")
+    last = here(terminal, "import", path, "--start-line", "2")
+
+    assert behind.exit_code == 1
+    assert "has 2 lines, and so none to take in from --start-line 3. Nothing was taken in." in behind.stderr
+    assert "Up to line" not in behind.stderr
+    assert (last.exit_code, last.stdout[:6]) == (0, "1 new,")
+
+
 def test_a_scope_is_checked(terminal, tmp_path):
     done = here(terminal, "import", file_of(tmp_path, event()), "--scope", "a b")
 

@@ -14,7 +14,7 @@ from continuity.errors import ConflictError, ThrottledError, UnavailableError
 from observations import acceptance, comparison, ingest, pairs, recount, schema
 from observations.acceptance import Result
 from observations.answers import Range, WorkflowFilter
-from observations.costs import Cause, CostState, Outcome
+from observations.costs import CostState, Outcome
 from observations.events import AMOUNT_MAX
 from observations.ingest import Ingest
 from tests.observing import NOW_US, WHOLE, charge, event, priced, queries_on, taking_on
@@ -201,7 +201,6 @@ def test_what_repetition_cost_moves_when_an_event_says_that_it_was_one(store, ta
 
     assert totals(store).repeated.cost_microusd == line(store).repeated_microusd == 5
     assert (totals(store).retries, totals(store).recoveries) == (1, 1)
-    assert totals(store).by_cause[Cause.BOTH].cost_microusd == 5
     assert (line(store).attempts, line(store).runs, line(store).unpriced_attempts) == (2, 1, 0)
 
 
