@@ -25,7 +25,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from continuity import limits
 from continuity.callbacks import AsyncCallbacks, Report, report_not_dispatched, report_raised, report_returned
@@ -35,7 +35,7 @@ from continuity.errors import ContinuityError, MalformedError, TransportError
 from continuity.grants import Begun, Grant, absence_early_by_s, read_grant, refused_because, saved_result
 from continuity.stops import OutcomeNotRecorded, RecoveryBlocked
 from continuity.wire import IDENTIFIER
-from continuity.worlds import NotCalledError, World
+from continuity.worlds import Calls, NotCalledError, World
 from observations.client import WAIT_S, ObservedAttempt, Reporting, charging
 from observations.events import EventName
 
@@ -63,29 +63,6 @@ class ToolUnavailableError(ContinuityError):
     """The host has no tool or callback for what was granted. Nothing was called."""
 
     code = "tool_unavailable"
-
-
-class Calls(Protocol):
-    """What a run asks of its client; each call blocks until it is answered."""
-
-    def create_workflow(
-        self, workflow_key: str, operations: list[Mapping[str, Any]], *, activate: bool, begin: Mapping[str, str]
-    ) -> dict[str, Any]:
-        """Create a workflow and begin its operation, once."""
-
-    def begin(self, workflow_id: str, name: str, *, run_id: str, attempt_id: str) -> dict[str, Any]:
-        """Ask for an attempt, once."""
-
-    def send_outcome(
-        self, workflow_id: str, name: str, *, run_id: str, attempt_id: str, lease_token: str, receipt: Mapping[str, Any]
-    ) -> dict[str, Any]:
-        """Send a receipt, once."""
-
-    def get_workflow(self, workflow_id: str, *, reply_timeout_s: float | None = None) -> dict[str, Any]:
-        """Read the workflow's view, within so many seconds if given."""
-
-    def page(self, workflow_id: str) -> str:
-        """Say where people see the workflow."""
 
 
 @dataclass(frozen=True, slots=True)

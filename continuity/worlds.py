@@ -1,4 +1,4 @@
-"""How a run reaches the world: at once, or without holding up an event loop.
+"""How a run reaches the world, by its client and its tools: at once, or without holding up an event loop.
 
 Rules:
 
@@ -12,7 +12,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, ParamSpec, Protocol, Self, TypeVar
 
@@ -21,6 +21,29 @@ from continuity.errors import ContinuityError
 
 T = TypeVar("T")
 P = ParamSpec("P")
+
+
+class Calls(Protocol):
+    """What a run asks of its client; each call blocks until it is answered."""
+
+    def create_workflow(
+        self, workflow_key: str, operations: list[Mapping[str, Any]], *, activate: bool, begin: Mapping[str, str]
+    ) -> dict[str, Any]:
+        """Create a workflow and begin its operation, once."""
+
+    def begin(self, workflow_id: str, name: str, *, run_id: str, attempt_id: str) -> dict[str, Any]:
+        """Ask for an attempt, once."""
+
+    def send_outcome(
+        self, workflow_id: str, name: str, *, run_id: str, attempt_id: str, lease_token: str, receipt: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Send a receipt, once."""
+
+    def get_workflow(self, workflow_id: str, *, reply_timeout_s: float | None = None) -> dict[str, Any]:
+        """Read the workflow's view, within so many seconds if given."""
+
+    def page(self, workflow_id: str) -> str:
+        """Say where people see the workflow."""
 
 
 class NotCalledError(ContinuityError):
