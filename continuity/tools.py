@@ -8,35 +8,39 @@ Example::
 
 from __future__ import annotations
 
-import base64
-import binascii
 import errno
-import hashlib
-import json
 import os
 import re
 import secrets
-import stat
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Final
 
 from continuity.callbacks import Callback, NotDispatched, Refused
 from continuity.decisions.states import Outcome
-from continuity.errors import MalformedError, TooLargeError
 from continuity.folder import Folder, ForeignFileError, reason, why_unusable
 from continuity.jsontext import digest
+from continuity.publications import (
+    DOCUMENT_BYTES,
+    PUBLISH,
+    Document,
+    make_output,
+    publish_arguments,
+    publish_operation,
+)
 
-DOCUMENT_BYTES: Final = 128 * 1024
-_READABLE_BYTES: Final = 200 * 1024
-"""A text that grows beyond this when JSON escapes it travels as base64, which a definition has room for."""
+__all__ = [
+    "DOCUMENT_BYTES",
+    "DirectoryPublisher",
+    "JsonResponseTool",
+    "make_output",
+    "publish_arguments",
+    "publish_operation",
+]
 
 _OPERATION_ID: Final = re.compile(r"op_[0-9a-z]{8,64}")
 """Lower case alone: two ids can then never be one name on a file system that ignores case."""
-_SUFFIX: Final = re.compile(r"\.[a-z0-9]{1,10}")
-_CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 _CERTAINLY_NOT_NAMED: Final = frozenset({
     errno.EPERM, errno.EACCES, errno.ENOENT, errno.EXDEV, errno.EMLINK, errno.ENOSPC, errno.EROFS,
@@ -59,7 +63,7 @@ class DirectoryPublisher:
         TOOL: The name that `publish_operation` gives the tool in a definition.
     """
 
-    TOOL: ClassVar[str] = "publish_document"
+    TOOL: ClassVar[str] = PUBLISH
 
     def __init__(self, output: str | os.PathLike[str], *, open_folder: Callable[[str], Folder] = Folder) -> None:
         """Keep the directory; it is opened for each call and created by none.
@@ -135,15 +139,15 @@ class DirectoryPublisher:
         except OSError as error:
             raise NotDispatched(why_unusable(self._output, error)) from error
 
-    def _reviewed(self, arguments: Mapping[str, Any], operation_id: str) -> _Document:
+    def _reviewed(self, arguments: Mapping[str, Any], operation_id: str) -> Document:
         if not _OPERATION_ID.fullmatch(operation_id):
             raise NotDispatched("The operation's id cannot name a file.")
-        document = _Document.from_arguments(arguments, operation_id)
+        document = Document.from_arguments(arguments, operation_id)
         if document.output != self._output:
             raise NotDispatched("The output directory is not the one that was reviewed.")
         return document
 
-    def _publish(self, folder: Folder, document: _Document, ends_at_s: float) -> dict[str, Any]:
+    def _publish(self, folder: Folder, document: Document, ends_at_s: float) -> dict[str, Any]:
         if not self._find(folder, document):
             self._tidy(folder, document)
             part = f".{document.operation_id}.{secrets.token_hex(8)}.part"
@@ -162,7 +166,7 @@ class DirectoryPublisher:
             raise OSError("The output directory was replaced while the document was being published.")
         return self._receipt(document)
 
-    def _name(self, folder: Folder, document: _Document, part: str, *, ends_at_s: float) -> None:
+    def _name(self, folder: Folder, document: Document, part: str, *, ends_at_s: float) -> None:
         if time.monotonic() >= ends_at_s or not folder.is_in_place():
             raise NotDispatched("The time is over, or the output directory has been replaced.")
         try:
@@ -175,7 +179,7 @@ class DirectoryPublisher:
                 raise
             raise NotDispatched(f"The file system gives no name: {reason(error)}.") from error
 
-    def _find(self, folder: Folder, document: _Document) -> bool:
+    def _find(self, folder: Folder, document: Document) -> bool:
         """Say whether this very document is published.
 
         A publisher that was killed between naming its file and removing the other name leaves a file of
@@ -193,7 +197,7 @@ class DirectoryPublisher:
         folder.sync()
         return True
 
-    def _tidy(self, folder: Folder, document: _Document) -> None:
+    def _tidy(self, folder: Folder, document: Document) -> None:
         """Remove what killed publishers of this operation left under names that nobody reads.
 
         One that is not dead after all finds its file gone and has published nothing.
@@ -203,7 +207,7 @@ class DirectoryPublisher:
             if left.fullmatch(name):
                 folder.remove(name)
 
-    def _receipt(self, document: _Document) -> dict[str, Any]:
+    def _receipt(self, document: Document) -> dict[str, Any]:
         return {
             "outcome": Outcome.SUCCEEDED.value,
             "operation_id": document.operation_id,
@@ -215,133 +219,6 @@ class DirectoryPublisher:
                 "bytes": len(document.content),
             },
         }
-
-
-@dataclass(frozen=True, slots=True)
-class _Document:
-    operation_id: str
-    name: str
-    output: str
-    sha256: str
-    content: bytes = field(repr=False)
-
-    @classmethod
-    def from_arguments(cls, arguments: Mapping[str, Any], operation_id: str) -> Self:
-        """Check reviewed arguments; raises `NotDispatched`, for nothing has happened yet."""
-        texts = [arguments.get(name) for name in ("output", "sha256", "encoding", "content", "suffix")]
-        output, sha256, encoding, text, suffix = (text if isinstance(text, str) else "" for text in texts)
-        try:
-            content = base64.b64decode(text, validate=True) if encoding == "base64" else text.encode("utf-8", "strict")
-        except (binascii.Error, ValueError):
-            content = b""
-        holds = (
-            encoding in {"utf-8", "base64"}
-            and (suffix == "" or _SUFFIX.fullmatch(suffix))
-            and len(content) <= DOCUMENT_BYTES
-            and hashlib.sha256(content).hexdigest() == sha256
-            and arguments.get("bytes") == len(content)
-        )
-        if not holds:
-            raise NotDispatched("The arguments are not those of a document to publish.")
-        return cls(operation_id, operation_id + suffix, output, sha256, content)
-
-
-def publish_arguments(document: str | os.PathLike[str], output: str | os.PathLike[str]) -> dict[str, Any]:
-    """Make the arguments of a publication: the document itself and the directory, for a person to review.
-
-    Args:
-        document: A file of 1 byte to 128 KiB; its content is taken now and is what will be published.
-        output: The directory to publish into. It is part of the definition, and need not be there yet:
-            `make_output` makes it.
-
-    Returns:
-        ``document``, ``suffix``, ``encoding`` (``utf-8`` or ``base64``), ``content``, ``sha256``,
-        ``bytes`` and ``output``.
-
-    Raises:
-        TooLargeError: The document has more than 128 KiB.
-        MalformedError: The document is empty or no regular file, the output is something else than a
-            directory, or its path cannot be written as text.
-        OSError: The document cannot be read.
-    """
-    content = _content(document)
-    path = Path(os.path.realpath(output))
-    if path.exists() and not path.is_dir():
-        raise MalformedError("The output must be a directory; something else has its name.")
-    try:
-        written = str(path).encode("utf-8", "strict").decode()
-    except UnicodeEncodeError:
-        raise MalformedError("The path of the output directory must be text.") from None
-    name = Path(document).name.encode("utf-8", "replace").decode()
-    suffix = Path(name).suffix.lower()
-    encoding, text = _encoded(content)
-    return {
-        "document": name,
-        "suffix": suffix if _SUFFIX.fullmatch(suffix) else "",
-        "encoding": encoding,
-        "content": text,
-        "sha256": hashlib.sha256(content).hexdigest(),
-        "bytes": len(content),
-        "output": written,
-    }
-
-
-def publish_operation(
-    document: str | os.PathLike[str], output: str | os.PathLike[str], *, name: str = "publish"
-) -> dict[str, Any]:
-    """Make the whole definition of a publication, ready for `ContinuityClient.create_workflow`.
-
-    It declares that absence is final after a second: a publisher that wakes up later finds the same name
-    and the same content, so that there is one file whatever happens.
-
-    Args:
-        document: See `publish_arguments`, which also says what is raised.
-        output: See `publish_arguments`.
-        name: The operation's name.
-
-    Returns:
-        The definition, with `DirectoryPublisher.TOOL` as its tool.
-    """
-    return {
-        "name": name,
-        "tool": DirectoryPublisher.TOOL,
-        "arguments": publish_arguments(document, output),
-        "capability": "query",
-        "timeout_seconds": 30,
-        "absence_final_after_seconds": 1,
-    }
-
-
-def make_output(operation: Mapping[str, Any]) -> None:
-    """Make the directory of what `publish_operation` made, mode 0700, where it is missing; raises `OSError`.
-
-    `continuity.folder.folder_made` takes it back when the work cannot be defined.
-    """
-    Path(operation["arguments"]["output"]).mkdir(mode=0o700, parents=True, exist_ok=True)
-
-
-def _content(document: str | os.PathLike[str]) -> bytes:
-    # Looked at before it is opened: opening a FIFO would wait for somebody to write.
-    if not stat.S_ISREG(Path(document).stat().st_mode):
-        raise MalformedError("The document must be a regular file.")
-    with Path(document).open("rb") as file:
-        content = file.read(DOCUMENT_BYTES + 1)
-    if not content:
-        raise MalformedError("The document is empty.")
-    if len(content) > DOCUMENT_BYTES:
-        raise TooLargeError(f"The document must have at most {DOCUMENT_BYTES:,} bytes.")
-    return content
-
-
-def _encoded(content: bytes) -> tuple[str, str]:
-    try:
-        text = content.decode("utf-8", "strict")
-    except UnicodeDecodeError:
-        text = ""
-    is_readable = text.encode() == content and not _CONTROL.search(text)
-    if is_readable and len(json.dumps(text, ensure_ascii=False).encode()) <= _READABLE_BYTES:
-        return "utf-8", text
-    return "base64", base64.b64encode(content).decode()
 
 
 class JsonResponseTool:
