@@ -2,7 +2,7 @@
 
 Usage::
 
-    audit.append(connection, AuditEntry("user.sign_in", actor="user:u_1", result="done"), now_us=now_us)
+    audit.append(connection, AuditEntry(action="user.sign_in", actor="user:u_1", result="done"), now_us=now_us)
 
 Rules:
 
@@ -21,7 +21,7 @@ Rules:
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -29,7 +29,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from continuity import jsontext
-from continuity.errors import IntegrityError, SealedError
+from continuity.errors import DecryptionError, IntegrityError, SealedError
 from continuity.services.partitions import ensure_partition, find_partition
 from continuity.store.schema import AUDIT_START, audit, audit_head
 from continuity.vault.place import Place, length_prefixed
@@ -41,15 +41,29 @@ PAGE_ROWS: Final = 1_000
 
 _ABSENT: Final = b"\xff\xff\xff\xff"
 """In place of a length: no value. A value of that length cannot be stored."""
+_STORED: Final = (int, str, bytes)
 _CUT: Final = {column.name: column.type.length for column in audit.c if isinstance(column.type, sa.String)}
 
+
+def _stored(column: sa.Column[Any]) -> sa.Label[Any]:
+    """Read a column as the driver gives it: an edited row of SQLite may hold a value of another type."""
+    return sa.type_coerce(column, sa.types.NullType()).label(column.name)
+
+
 _LOCK_HEAD: Final = sa.select(audit_head.c.seq, audit_head.c.hash).where(audit_head.c.id == 1).with_for_update()
-_READ_HEAD: Final = sa.select(audit_head.c.seq, audit_head.c.hash).where(audit_head.c.id == 1)
+_READ_HEAD: Final = sa.select(_stored(audit_head.c.seq), _stored(audit_head.c.hash)).where(audit_head.c.id == 1)
 _MOVE_HEAD: Final = (
     sa.update(audit_head).where(audit_head.c.id == 1).values(seq=sa.bindparam("new_seq"), hash=sa.bindparam("new_hash"))
 )
 _INSERT: Final = sa.insert(audit)
-_READ_PAGE: Final = sa.select(audit).where(audit.c.seq > sa.bindparam("after")).order_by(audit.c.seq).limit(PAGE_ROWS)
+_AS_STORED: Final = [_stored(column) for column in audit.c]
+_READ_PAGE: Final = (
+    sa.select(*_AS_STORED).where(audit.c.seq > sa.bindparam("after")).order_by(audit.c.seq).limit(PAGE_ROWS)
+)
+_READ_HASH: Final = sa.select(_stored(audit.c.hash)).where(audit.c.seq == sa.bindparam("seq"))
+_READ_DETAIL: Final = sa.select(_stored(audit.c.sealed_detail)).where(audit.c.seq == sa.bindparam("seq"))
+_NEWEST: Final = sa.select(*_AS_STORED).order_by(audit.c.seq.desc()).limit(sa.bindparam("count"))
+_NEWEST_BEFORE: Final = _NEWEST.where(audit.c.seq < sa.bindparam("before"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,9 +182,11 @@ class AuditLog:
             SealedError: The vault is locked.
             DecryptionError: The detail or the key of the partition was changed.
         """
-        sealed = connection.execute(sa.select(audit.c.sealed_detail).where(audit.c.seq == seq)).scalar_one_or_none()
+        sealed = connection.execute(_READ_DETAIL, {"seq": seq}).scalar_one_or_none()
         if sealed is None:
             return None
+        if not isinstance(sealed, bytes):
+            raise DecryptionError
         if self._vault is None:
             raise SealedError("The vault is locked.")
         key = find_partition(connection, self._vault, PARTITION_ID)
@@ -179,16 +195,37 @@ class AuditLog:
         return jsontext.loads_strict(key.open(sealed, place=_place(seq)))
 
     def head(self, connection: Connection) -> AuditHead:
-        """Read the end of the chain; its hash is empty if somebody removed the row."""
+        """Read the end of the chain; its hash is empty if somebody removed the row, or wrote something else in it."""
         row = connection.execute(_READ_HEAD).one_or_none()
-        return AuditHead(0, b"") if row is None else AuditHead(row.seq, row.hash)
+        is_head = row is not None and type(row.seq) is int and type(row.hash) is bytes
+        return AuditHead(row.seq, row.hash) if row is not None and is_head else AuditHead(0, b"")
 
-    def verify(self, connection: Connection, *, checkpoint: AuditHead | None = None) -> AuditReport:
+    def newest(self, connection: Connection, *, count: int, before: int | None = None) -> Sequence[sa.Row[Any]]:
+        """Read a page of entries as they are stored, newest first; details stay sealed.
+
+        Args:
+            connection: A transaction.
+            count: At most so many.
+            before: Only entries with a smaller sequence; None for the newest of all.
+        """
+        if before is None:
+            return connection.execute(_NEWEST, {"count": count}).all()
+        return connection.execute(_NEWEST_BEFORE, {"count": count, "before": before}).all()
+
+    def hash_at(self, connection: Connection, seq: int) -> bytes | None:
+        """Read the stored hash of one entry; None when the entry is not there."""
+        return connection.execute(_READ_HASH, {"seq": seq}).scalar_one_or_none()
+
+    def verify(
+        self, connection: Connection, *, checkpoint: AuditHead | None = None,
+        progress: Callable[[int], None] = lambda _count: None,
+    ) -> AuditReport:  # fmt: skip
         """Walk the whole chain, `PAGE_ROWS` entries in memory at a time. Needs no key.
 
         Args:
             connection: Of one `Store.read`, so that the log does not grow meanwhile.
             checkpoint: A head kept elsewhere: everything up to it must be what it was then.
+            progress: Called after every `PAGE_ROWS` entries with how many were read and right so far.
 
         Returns:
             How far the chain holds, and the first fault.
@@ -204,6 +241,8 @@ class AuditLog:
             if fault is not None:
                 return AuditReport(last.seq, head, fault)
             last = AuditHead(row["seq"], row["hash"])
+            if last.seq % PAGE_ROWS == 0:
+                progress(last.seq)
         fault = _fault_at_end(last, head)
         if fault is None and checkpoint is not None and not is_seen:
             fault = AuditFault("checkpoint", last.seq + 1)
@@ -258,7 +297,9 @@ def _fault_of(row: Mapping[str, Any], last: AuditHead) -> AuditFault | None:
         return AuditFault("changed", row["seq"])
     if row["seq"] > last.seq + 1:
         return AuditFault("missing", last.seq + 1)
-    return None if _hash(row, last.hash) == row["hash"] else AuditFault("changed", row["seq"])
+    is_written_by_us = all(value is None or type(value) in _STORED for value in row.values())
+    is_right = is_written_by_us and _hash(row, last.hash) == row["hash"]
+    return None if is_right else AuditFault("changed", row["seq"])
 
 
 def _fault_at_end(last: AuditHead, head: AuditHead) -> AuditFault | None:

@@ -14,6 +14,7 @@ from continuity.services.audit import AuditEntry, AuditFault, AuditHead, AuditLo
 from continuity.store.schema import audit, audit_head, partitions
 from continuity.store.store import Store
 from continuity.vault import Vault
+from tests.integration.tampering import blob, tamper
 
 NOW_US = 1_800_000_000_000_000
 ENTRY = AuditEntry(
@@ -33,22 +34,6 @@ def append(store: Store, log: AuditLog, entry: AuditEntry = ENTRY, *, times: int
 
 def rows(store: Store) -> list[sa.RowMapping]:
     return store.read(lambda connection: connection.execute(sa.select(audit).order_by(audit.c.seq)).mappings().all())
-
-
-def tamper(store: Store, *statements: str) -> None:
-    """Do what somebody does who may do everything but has no key: past the triggers."""
-
-    def work(connection: sa.Connection) -> None:
-        if store.is_postgresql:
-            connection.exec_driver_sql("SET LOCAL session_replication_role = replica")
-        else:
-            triggers = connection.exec_driver_sql("SELECT name FROM sqlite_master WHERE type = 'trigger'").scalars()
-            for trigger in triggers.all():
-                connection.exec_driver_sql(f"DROP TRIGGER {trigger}")
-        for statement in statements:
-            connection.exec_driver_sql(statement)
-
-    store.write(work)
 
 
 class TestAppending:
@@ -383,10 +368,6 @@ class TestCheckpoint:
         assert store.read(log.verify).fault is None
         report = store.read(lambda connection: log.verify(connection, checkpoint=checkpoint))
         assert report.fault == AuditFault("checkpoint", 3)
-
-
-def blob(store: Store, value: bytes) -> str:
-    return f"'\\x{value.hex()}'::bytea" if store.is_postgresql else f"X'{value.hex()}'"
 
 
 def test_the_head_row_is_the_only_one(store: Store):
