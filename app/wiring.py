@@ -28,15 +28,17 @@ from app.config import Settings
 from app.databases import check_schema, open_engine, open_observations, upgrade_schema
 from app.housekeeping import Housekeeping
 from app.vaults import key_provider
-from continuity.errors import SealedError
+from continuity.errors import SealedError, VaultError
 from continuity.services.attempts import Attempts
 from continuity.services.audit import AuditLog
+from continuity.services.auditing import Auditing
 from continuity.services.clock import Clock
 from continuity.services.clockwatch import ClockWatch
 from continuity.services.controls import Controls
 from continuity.services.deletion import Deletions
 from continuity.services.ledger import Ledger
 from continuity.services.listing import Listing
+from continuity.services.opening import Opener
 from continuity.services.owners import Owners
 from continuity.services.reviewing import Reviewing
 from continuity.services.sweeping import Sweeper
@@ -324,3 +326,37 @@ def check_database(settings: Settings) -> list[str]:
         if fault is not None:
             problems.append(f"The audit log is not whole: {fault.kind} at entry {fault.seq}.")
         return problems
+
+
+@contextmanager
+def auditing(settings: Settings) -> Iterator[tuple[Auditing, str | None]]:
+    """Open the audit log for a command that runs and ends.
+
+    Returns:
+        What reads it, and why the vault does not open here; None when it does.
+
+    Raises:
+        SettingsError: The instance folder is missing or not private.
+        UnavailableError: The database does not answer, or its tables are not those of this program.
+    """
+    instance.guard(settings)
+    clock = SystemClock()
+    with databases.opened(settings) as store:
+        check_schema(store)
+        try:
+            vault = _unlocked(store, settings)
+        except VaultError as error:
+            # Also a shred list that is not the database's: what was put back is exactly what is looked for.
+            yield Auditing(store, AuditLog(None), None, clock.now_us), error.message
+            return
+        try:
+            yield Auditing(store, AuditLog(vault), Opener(vault, ClockWatch(clock)), clock.now_us), None
+        finally:
+            vault.lock()
+
+
+def _unlocked(store: Store, settings: Settings) -> Vault:
+    row = vaults.vault_row(store)
+    if row is not None and row.state == "locked":
+        raise SealedError("The vault is locked.")
+    return vaults.open_stored(store, settings, key_provider(settings))

@@ -31,6 +31,7 @@ NOUNS: Final[dict[str, str]] = {
     "continuity": "Credentials, and the work that they are for.",
     "users": "Make and change accounts, on the host.",
     "observations": "What was attempted and what it cost: import, export, recount.",
+    "audit": "Read the audit log, prove that it is whole, keep its head elsewhere.",
     "db": "Bring the database to this version's form, or check it.",
     "openapi": "Print the HTTP contract.",
     "demo": "Publish a document, lose the worker, resume: one publication.",
