@@ -9,8 +9,9 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import IO, Any, Final
 
 import sqlalchemy as sa
@@ -149,9 +150,7 @@ def export_events(units: store.Units, scope: str) -> Iterator[dict[str, Any]]:
         UnavailableError: Storage cannot answer.
     """
     events, after = schema.events, 0
-    is_of = (
-        events.c.scope_pk == sa.select(schema.scopes.c.scope_pk).where(schema.scopes.c.scope == scope).scalar_subquery()
-    )
+    is_of = events.c.scope_pk == _scope_pk(scope)
     while True:
         page = (
             sa.select(events.c.event_pk, events.c.body, is_of.label("is_of"))
@@ -168,44 +167,81 @@ def export_events(units: store.Units, scope: str) -> Iterator[dict[str, Any]]:
         after = rows[-1].event_pk
 
 
+Charges = Iterator[tuple[tuple[str, str], Charge]]
+"""Charges with their (charge source, charge id), by both."""
+
+
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """An attempt with all its charges by (charge source, charge id)."""
+    """An attempt with all its charges.
+
+    Attributes:
+        attempt_id: Its id.
+        attempt: What is known of it.
+        charges: Read from storage as they are taken, for there may be very many; gone with the next attempt. Raises
+            `UnavailableError` when storage cannot answer.
+    """
 
     attempt_id: str
     attempt: Attempt
-    charges: dict[tuple[str, str], Charge]
+    charges: Charges
 
 
 def export_attempts(units: store.Units, scope: str) -> Iterator[Observed]:
-    """Return a scope's attempts with their charges, by attempt id.
+    """Return a scope's attempts with their charges, by attempt id. Take the charges of each before the next attempt.
 
     Raises:
         UnavailableError: Storage cannot answer.
     """
     after = ""
     while True:
-        found = units.read(lambda connection, after=after: _attempts(connection, scope, after=after))  # type: ignore[misc]
-        if not found:
+        rows = units.read(lambda connection, after=after: _attempts(connection, scope, after=after))  # type: ignore[misc]
+        if not rows:
             return
-        yield from found
-        after = found[-1].attempt_id
+        wanted = {row.attempt_id for row in rows}
+        # Of an attempt that came since there may be charges; its row is not among these.
+        found = ((key, group) for key, group in groupby(_charges(units, scope, rows), _attempt_id) if key in wanted)
+        of, group = next(found, (None, iter(())))
+        for row in rows:
+            is_of = row.attempt_id == of
+            taken = (((each.charge_source, each.charge_id), store.charge_of(each)) for each in group) if is_of else ()
+            yield Observed(row.attempt_id, store.attempt_of(row), iter(taken))
+            if is_of:
+                of, group = next(found, (None, iter(())))
+        after = rows[-1].attempt_id
 
 
-def _attempts(connection: sa.Connection, scope: str, *, after: str) -> list[Observed]:
-    attempts, charges, workflows = schema.attempts, schema.charges, schema.workflows
-    scope_pk = sa.select(schema.scopes.c.scope_pk).where(schema.scopes.c.scope == scope).scalar_subquery()
-    rows = connection.execute(
+def _attempts(connection: sa.Connection, scope: str, *, after: str) -> Sequence[sa.Row[Any]]:
+    attempts, workflows = schema.attempts, schema.workflows
+    return connection.execute(
         sa.select(attempts, workflows.c.workflow_id)
         .join(workflows, workflows.c.workflow_pk == attempts.c.workflow_pk)
-        .where(attempts.c.scope_pk == scope_pk, attempts.c.attempt_id > after)
+        .where(attempts.c.scope_pk == _scope_pk(scope), attempts.c.attempt_id > after)
         .order_by(attempts.c.attempt_id)
         .limit(_READ)
     ).all()
-    found = {row.attempt_id: Observed(row.attempt_id, store.attempt_of(row), {}) for row in rows}
-    if found:
-        is_of = charges.c.attempt_id.between(rows[0].attempt_id, rows[-1].attempt_id)
-        for row in connection.execute(sa.select(charges).where(charges.c.scope_pk == scope_pk, is_of)):
-            if row.attempt_id in found:
-                found[row.attempt_id].charges[row.charge_source, row.charge_id] = store.charge_of(row)
-    return list(found.values())
+
+
+def _charges(units: store.Units, scope: str, attempts: Sequence[sa.Row[Any]]) -> Iterator[sa.Row[Any]]:
+    """Return the charges of attempts that follow each other, in the order of those, a page at a time."""
+    charges = schema.charges
+    place = (charges.c.attempt_id, charges.c.charge_source, charges.c.charge_id)
+    is_of = charges.c.attempt_id.between(attempts[0].attempt_id, attempts[-1].attempt_id)
+    page = sa.select(charges).where(charges.c.scope_pk == _scope_pk(scope), is_of).order_by(*place).limit(_READ)
+    following = page
+    while True:
+        rows = units.read(lambda connection, page=following: connection.execute(page).all())  # type: ignore[misc]
+        yield from rows
+        if len(rows) < _READ:
+            return
+        last = rows[-1]
+        following = page.where(sa.tuple_(*place) > (last.attempt_id, last.charge_source, last.charge_id))
+
+
+def _attempt_id(row: sa.Row[Any]) -> str:
+    attempt_id: str = row.attempt_id
+    return attempt_id
+
+
+def _scope_pk(scope: str) -> sa.ScalarSelect[int]:
+    return sa.select(schema.scopes.c.scope_pk).where(schema.scopes.c.scope == scope).scalar_subquery()

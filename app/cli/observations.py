@@ -141,7 +141,7 @@ def _spans(found: Iterable[Observed], *, scope: str) -> Iterator[Any]:
 
     for each in found:
         yield attempt_span(each.attempt_id, each.attempt, scope=scope)
-        for names, charge in each.charges.items():
+        for names, charge in each.charges:
             yield charge_span(names, charge, each.attempt, scope=scope)
 
 

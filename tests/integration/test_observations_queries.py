@@ -246,10 +246,39 @@ def test_attempts_are_exported_with_all_their_charges(store, taking):
     taking.accept("local", priced(8, "c2"))
     taking.accept("demo", priced(9))
 
-    (found,) = transfer.export_attempts(store, "local")
+    (costs,) = (
+        [charge.cost_microusd for _, charge in each.charges] for each in transfer.export_attempts(store, "local")
+    )
 
-    assert sorted(charge.cost_microusd for charge in found.charges.values()) == [7, 8]
+    assert costs == [7, 8]
     assert list(transfer.export_attempts(store, "nowhere")) == []
+
+
+def test_very_many_charges_of_an_attempt_are_exported_a_few_at_a_time(store, taking, monkeypatch):
+    monkeypatch.setattr(transfer, "_READ", 2)
+    sizes = []
+
+    class Measured:
+        def read(self, work):
+            rows = store.read(work)
+            sizes.append(len(rows))
+            return rows
+
+    for attempt_id, charges in {"a1": 5, "a2": 0, "a3": 2, "a4": 1, "a5": 3}.items():
+        taking.accept("local", event(attempt_id=attempt_id))
+        for number in range(charges):
+            taking.accept("local", priced(number, f"{attempt_id}-c{number}", attempt_id=attempt_id))
+
+    exported = transfer.export_attempts(Measured(), "local")
+    found = {each.attempt_id: [(*names, charge.cost_microusd) for names, charge in each.charges] for each in exported}
+
+    assert {attempt_id: [cost for *_, cost in charges] for attempt_id, charges in found.items()} == {
+        "a1": [0, 1, 2, 3, 4], "a2": [], "a3": [0, 1], "a4": [0], "a5": [0, 1, 2],
+    }  # fmt: skip
+    assert [charge_id for _, charge_id, _ in found["a3"]] == ["a3-c0", "a3-c1"]
+    assert max(sizes) == 2
+    passed_over = [each.attempt_id for each in transfer.export_attempts(store, "local")]
+    assert passed_over == ["a1", "a2", "a3", "a4", "a5"]
 
 
 def test_what_is_kept_of_an_event_is_the_event():
