@@ -28,7 +28,7 @@ from app.config import Settings
 from app.databases import check_schema, open_engine, open_observations, upgrade_schema
 from app.housekeeping import Housekeeping
 from app.vaults import key_provider
-from continuity.errors import SealedError, VaultError
+from continuity.errors import KeySourceError, SealedError, VaultError
 from continuity.services.attempts import Attempts
 from continuity.services.audit import AuditLog
 from continuity.services.auditing import Auditing
@@ -346,8 +346,9 @@ def auditing(settings: Settings) -> Iterator[tuple[Auditing, str | None]]:
         try:
             vault = _unlocked(store, settings)
         except VaultError as error:
-            # Also a shred list that is not the database's: what was put back is exactly what is looked for.
-            yield Auditing(store, AuditLog(None), None, clock.now_us), error.message
+            # A shred list that is not the database's is what a database put back looks like: a finding, and no end.
+            damage = None if isinstance(error, KeySourceError | SealedError) else error.message
+            yield Auditing(store, AuditLog(None), None, clock.now_us, damage), error.message
             return
         try:
             yield Auditing(store, AuditLog(vault), Opener(vault, ClockWatch(clock)), clock.now_us), None

@@ -23,7 +23,7 @@ from continuity.limits import SECOND_US
 from continuity.services import checkpoints
 from continuity.services.audit import AuditEntry, AuditFault, AuditHead, AuditLog
 from continuity.services.checkpoints import Checkpoint, WorkflowHead
-from continuity.services.histories import Finding, Histories
+from continuity.services.histories import VAULT, Finding, Histories
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
@@ -87,12 +87,14 @@ class Auditing:
         log: The audit log; with an open vault if details shall be opened.
         opener: Opens heads of workflows; None where the vault does not open.
         now_us: The time, microseconds since 1970, UTC.
+        damage: Why the vault does not open although its key is here; a finding.
     """
 
     store: Store
     log: AuditLog
     opener: Opener | None
     now_us: Callable[[], int]
+    damage: str | None = None
 
     def entries(self, *, actor: str, count: int, before: int | None = None) -> list[ListedEntry]:
         """Read a page of the log, newest first.
@@ -205,7 +207,8 @@ class Auditing:
         is_other = checkpoint is not None and None not in (first, checkpoint.first) and first != checkpoint.first
         kept = None if checkpoint is None or is_other else checkpoint.head
         report = self.log.verify(connection, checkpoint=kept, progress=lambda count: progress("entries", count))
-        findings = [_other_log()] if is_other else []
+        findings = [] if self.damage is None else [Finding(VAULT, None, 0, self.damage)]
+        findings += [_other_log()] if is_other else []
         if report.fault is not None:
             findings.append(_finding(report.fault, head=report.head, kept=kept))
         return report.entries, findings

@@ -32,6 +32,8 @@ BATCH: Final = 100
 """Workflows in one transaction."""
 _EVENTS_AT_ONCE: Final = 100
 DELETED: Final = "workflow.deleted"
+VAULT: Final = "vault"
+"""Kind of a finding that is of no entry and no event."""
 _GONE: Final = "its key was destroyed and its row is there: an older database was put back."
 
 
@@ -71,7 +73,7 @@ class Finding:
     Attributes:
         kind: A word for programs.
         workflow_id: Whose history; None for the audit log.
-        seq: The entry or event at which it was found.
+        seq: The entry or event at which it was found; 0 where it is of none.
         problem: What differs, one sentence that begins small; no content.
     """
 
@@ -82,6 +84,8 @@ class Finding:
 
     def __str__(self) -> str:
         """Return the line for a person."""
+        if self.kind == VAULT:
+            return f"The vault: {self.problem}"
         where = f"Audit entry {self.seq}" if self.workflow_id is None else f"{self.workflow_id}, event {self.seq}"
         return f"{where}: {self.problem}"
 

@@ -109,6 +109,17 @@ def test_an_edit_past_the_triggers_ends_with_1_and_one_line(run, grown, fresh_in
     assert (finding["kind"], finding["workflow_id"], finding["seq"]) == ("changed", None, 2)
 
 
+def test_a_database_that_is_not_of_the_time_of_its_key_files_is_a_finding(run, grown, fresh_instance):
+    owner(fresh_instance, "UPDATE continuity_vault SET shred_length = 5")
+
+    said, told = run("verify"), run("verify", "--json")
+
+    assert (said.exit_code, told.exit_code) == (1, 1)
+    assert said.stderr.startswith("The vault: ")
+    assert [each["kind"] for each in json.loads(told.stdout)["findings"]] == ["vault"]
+    assert run("list").exit_code == 0
+
+
 def test_nothing_before_a_checkpoint_was_changed(run, grown, tmp_path):
     path = kept(run, tmp_path)
     assert CliRunner().invoke(main, ["users", "create", "dan"]).exit_code == 0
