@@ -268,10 +268,9 @@ def _settle_attempt(connection: Connection, scope_pk: int, attempt_id: str, *, h
 
 
 def _settle_charges(connection: Connection, scope_pk: int, attempt_id: str) -> Pruned:
-    charges, refusals = schema.charges, schema.refusals
-    is_of = sa.and_(charges.c.scope_pk == scope_pk, charges.c.attempt_id == attempt_id)
+    refusals = schema.refusals
     gone = Pruned()
-    for row in connection.execute(sa.select(charges).where(is_of)).all():
+    for row in _charges(connection, scope_pk, attempt_id):
         for (day, *names), vector in charge_pair(store.charge_of(row), row.charge_source).items():
             key = {"scope_pk": scope_pk, "day": day, "pair_ix": pair_rank(*names)}
             named = dict(zip(("charge_source", "price_source"), names, strict=True))
@@ -284,8 +283,22 @@ def _settle_charges(connection: Connection, scope_pk: int, attempt_id: str) -> P
                 refusals.c.charge_source == row.charge_source,
                 refusals.c.charge_id == row.charge_id,
             )
-            gone.refusals += _settle_refusals(connection, connection.execute(sa.select(refusals).where(at)).all())
+            first = sa.select(refusals).where(at).limit(ROWS_READ)
+            while settled := _settle_refusals(connection, connection.execute(first).all()):
+                gone.refusals += settled
     return gone
+
+
+def _charges(connection: Connection, scope_pk: int, attempt_id: str) -> Iterator[sa.Row[Any]]:
+    """Return an attempt's charges, which may be very many, a page at a time."""
+    charges = schema.charges
+    place = (charges.c.charge_source, charges.c.charge_id)
+    is_of = sa.and_(charges.c.scope_pk == scope_pk, charges.c.attempt_id == attempt_id)
+    page = sa.select(charges).where(is_of).order_by(*place).limit(ROWS_READ)
+    following = page
+    while rows := connection.execute(following).all():
+        yield from rows
+        following = page.where(sa.tuple_(*place) > (rows[-1].charge_source, rows[-1].charge_id))
 
 
 def _add_settled(connection: Connection, workflow_pk: int, vector: Vector) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 
 import pytest
@@ -70,6 +71,31 @@ def test_the_count_says_beforehand_what_would_go_and_changes_nothing(store, taki
     assert [rows(store, table) for table in schema.metadata.sorted_tables] == everything
     assert counted == prune(store)
     assert pruning.count(store, "local", before_us=BEFORE * SECOND_US) == pruning.Pruned()
+
+
+def test_very_many_charges_of_an_attempt_go_a_few_at_a_time_and_no_total_changes(store, taking, monkeypatch):
+    monkeypatch.setattr(pruning, "ROWS_READ", 2)
+    old = {"attempt_id": "old", "run_id": "r_old", "time": OLD}
+    told = [priced(number, f"c{number}", **old) for number in range(5)]
+    told += [priced(100 + number, "c1", **old) for number in range(3)]
+    assert take(taking, told).count(Result.REFUSED) == 3
+    before, asked = totals(store), []
+
+    @sa.event.listens_for(store.engine, "before_cursor_execute")
+    def note(_connection, _cursor, statement, *_):
+        asked.append(statement)
+
+    gone = prune(store)
+    sa.event.remove(store.engine, "before_cursor_execute", note)
+
+    assert (gone.charges, gone.refusals) == (5, 3)
+    assert totals(store) == before
+    assert rows(store, schema.charges) == rows(store, schema.refusals) == []
+    assert recount.check(store).is_sound
+    reads = re.compile(r"SELECT(?!.*count\().*FROM observations_(charges|refusals)\b", re.DOTALL)
+    of_charges = [each for each in asked if reads.match(each)]
+    assert of_charges
+    assert all("LIMIT" in each for each in of_charges)
 
 
 def test_of_a_run_that_goes_on_nothing_goes(store, taking):
