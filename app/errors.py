@@ -88,7 +88,9 @@ def status_of(error: ContinuityError) -> int:
 def render(error: ContinuityError) -> Response:
     """Answer a request with `error`."""
     status = status_of(error)
-    response = json_response(_body(error.code, _VAULT.get(type(error), error.message)), status)
+    workflow_id = error.workflow_id if isinstance(error, ConflictError) else ""
+    body = _body(error.code, _VAULT.get(type(error), error.message), workflow_id=workflow_id)
+    response = json_response(body, status)
     if isinstance(error, ThrottledError | UnavailableError):
         response.headers["Retry-After"] = str(error.retry_after_s)
     elif isinstance(error, SealedError | KeySourceError):
@@ -107,8 +109,9 @@ def install(app: Flask) -> None:
     app.register_error_handler(Exception, render_unexpected)
 
 
-def _body(code: str, message: str) -> dict[str, object]:
-    return {"error": {"code": code, "message": message}, "format": ERROR_FORMAT, "request_id": request_id()}
+def _body(code: str, message: str, *, workflow_id: str = "") -> dict[str, object]:
+    error = {"code": code, "message": message} | ({"workflow_id": workflow_id} if workflow_id else {})
+    return {"error": error, "format": ERROR_FORMAT, "request_id": request_id()}
 
 
 def render_http(error: HTTPException) -> Response:

@@ -123,6 +123,10 @@ class AsyncContinuityClient:
             self._client.create_workflow, workflow_key, operations, activate=activate, begin=begin
         )
 
+    async def find_workflow(self, workflow_key: str, operations: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
+        """See `ContinuityClient.find_workflow`."""
+        return await self._world.ask(self._client.find_workflow, workflow_key, operations)
+
     async def get_workflow(self, workflow_id: str, *, reply_timeout_s: float | None = None) -> dict[str, Any]:
         """See `ContinuityClient.get_workflow`."""
         return await self._world.ask(self._client.get_workflow, workflow_id, reply_timeout_s=reply_timeout_s)

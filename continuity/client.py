@@ -33,7 +33,7 @@ from continuity.callbacks import (
     Tool,
 )
 from continuity.delivery import RESEND_FOR_S, Patience, deliver
-from continuity.errors import NotReachedError, TransportError
+from continuity.errors import KeyNotFoundError, NotReachedError, TransportError
 from continuity.running import OperationRun, Seams, ToolUnavailableError, begin_new, identifier, new_id
 from continuity.stops import OutcomeNotRecorded, RecoveryBlocked
 from continuity.transport import VIEW_BYTES, Adapter, Transport, elapsed_s
@@ -181,7 +181,7 @@ class ContinuityClient:
 
         Raises:
             ConflictError: ``definition_conflict``: the key has another definition; ``workflow_deleted``:
-                the key was deleted; or a limit. Nothing has been created.
+                the key was deleted; or a limit. Nothing has been created; `workflow_id` names what is there.
         """
         body: dict[str, Any] = {"workflow_key": workflow_key, "operations": [dict(item) for item in operations]}
         if activate:
@@ -190,6 +190,17 @@ class ContinuityClient:
             body["begin"] = dict(begin)
         with nullcontext() if begin is None else _grant_may_be_lost():
             return self._transport.call("POST", _ROOT, body, most_bytes=VIEW_BYTES)
+
+    def find_workflow(self, workflow_key: str, operations: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
+        """Return the view of the workflow of this key and definition, None when the key is new; create nothing.
+
+        Raises `ConflictError` as `create_workflow`.
+        """
+        body = {"workflow_key": workflow_key, "operations": [dict(item) for item in operations], "only_known": True}
+        try:
+            return self._transport.call("POST", _ROOT, body, most_bytes=VIEW_BYTES)
+        except KeyNotFoundError:
+            return None
 
     def get_workflow(self, workflow_id: str, *, reply_timeout_s: float | None = None) -> dict[str, Any]:
         """Return the workflow's view with its history, within `reply_timeout_s` seconds if given."""

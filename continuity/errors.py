@@ -62,10 +62,25 @@ class OperationNotFoundError(NotFoundError):
     code = "operation_not_found"
 
 
+class KeyNotFoundError(NotFoundError):
+    """The caller has no workflow of that key. Nothing has happened."""
+
+    code = "key_not_found"
+
+
 class ConflictError(ContinuityError):
-    """The state of things forbids it; `code` says why (one of `CONFLICT_CODES`). Nothing has happened."""
+    """The state of things forbids it; `code` says why (one of `CONFLICT_CODES`). Nothing has happened.
+
+    Attributes:
+        workflow_id: The caller's own workflow that is in the way; empty where there is none, or not one alone.
+    """
 
     code = "request_conflict"
+
+    def __init__(self, message: str, *, code: str | None = None, workflow_id: str = "") -> None:
+        """Keep what the attributes say."""
+        super().__init__(message, code=code)
+        self.workflow_id = workflow_id
 
 
 class TooLargeError(ContinuityError):
@@ -178,24 +193,25 @@ _BY_CODE: Final[dict[str, type[ContinuityError]]] = {
     cls.code: cls
     for cls in (
         MalformedError, UnauthenticatedError, ForbiddenError, NotFoundError, OperationNotFoundError,
-        TooLargeError, UnsupportedMediaError, LengthRequiredError, SealedError, IntegrityError,
+        KeyNotFoundError, TooLargeError, UnsupportedMediaError, LengthRequiredError, SealedError, IntegrityError,
         KeySourceError, ThrottledError, UnavailableError,
     )
 }  # fmt: skip
 
 
-def error_from_code(code: str, message: str) -> ContinuityError:
+def error_from_code(code: str, message: str, *, workflow_id: str = "") -> ContinuityError:
     """Turn a code from the wire back into the error it was.
 
     Args:
         code: The ``error.code`` of a reply.
         message: The ``error.message`` of the same reply.
+        workflow_id: Its ``error.workflow_id``, empty where it has none.
 
     Returns:
         An instance of the class with that code; `ConflictError` for the codes of 409;
         a plain `ContinuityError` that keeps the code when it is not known here.
     """
     if code in CONFLICT_CODES:
-        return ConflictError(message, code=code)
+        return ConflictError(message, code=code, workflow_id=workflow_id)
     cls = _BY_CODE.get(code)
     return ContinuityError(message, code=code) if cls is None else cls(message)

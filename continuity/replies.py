@@ -18,6 +18,7 @@ from continuity.errors import (
     UnavailableError,
     error_from_code,
 )
+from continuity.wire import IDENTIFIER
 
 RETRY_AFTER_MAX_S: Final = 3_600
 _SUCCESS: Final = range(200, 300)
@@ -62,7 +63,7 @@ def _refusal(status: int, headers: Mapping[str, str], value: Mapping[str, Any]) 
     named = value.get("error")
     error: ContinuityError
     if isinstance(named, dict) and isinstance(named.get("code"), str) and isinstance(named.get("message"), str):
-        error = error_from_code(named["code"], named["message"])
+        error = error_from_code(named["code"], named["message"], workflow_id=_identifier(named.get("workflow_id")))
     else:
         message = f"The server answered {status} without saying why."
         cls = _BY_STATUS.get(status, TransportError)
@@ -80,6 +81,11 @@ _BY_STATUS: Final[dict[int, type[ContinuityError]]] = {
     503: UnavailableError,
 }
 """What a proxy may answer in the server's place without a body of ours."""
+
+
+def _identifier(value: object) -> str:
+    """Return an identifier of a reply, which becomes part of an address; empty if it is none."""
+    return value if isinstance(value, str) and IDENTIFIER.fullmatch(value) else ""
 
 
 def _retry_after_s(headers: Mapping[str, str]) -> int | None:

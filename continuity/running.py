@@ -31,7 +31,7 @@ from continuity import limits
 from continuity.callbacks import AsyncCallbacks, Report, report_not_dispatched, report_raised, report_returned
 from continuity.decisions.states import Mode, Outcome, Status
 from continuity.delivery import RESEND_FOR_S, Patience, deliver
-from continuity.errors import ContinuityError, MalformedError, TransportError
+from continuity.errors import ConflictError, ContinuityError, MalformedError, TransportError
 from continuity.grants import Begun, Grant, absence_early_by_s, read_grant, refused_because, saved_result
 from continuity.stops import OutcomeNotRecorded, RecoveryBlocked
 from continuity.wire import IDENTIFIER
@@ -197,9 +197,13 @@ class OperationRun:
         attempt_id = new_id("at")
         self._seams.trace("begin.before_send")
         sent_at_s = self._seams.clock()
-        reply, interrupt = await self._world.settle(
-            self._calls.begin, self._workflow_id, self._name, run_id=self._run_id, attempt_id=attempt_id
-        )
+        try:
+            reply, interrupt = await self._world.settle(
+                self._calls.begin, self._workflow_id, self._name, run_id=self._run_id, attempt_id=attempt_id
+            )
+        except ConflictError as error:
+            error.workflow_id = self._workflow_id
+            raise
         self._seams.trace("begin.after_reply")
         return Begun(reply, attempt_id, sent_at_s, retry, recovery, interrupt)
 

@@ -272,12 +272,14 @@ class CreateWorkflow:
         operations: 1 to 200 definitions with distinct names, in their order.
         activate: Acts at creation only.
         begin: Optional first begin in the same transaction.
+        only_known: Find the workflow of this key and create none.
     """
 
     workflow_key: str
     operations: tuple[OperationDefinition, ...]
     activate: bool = False
     begin: BeginRequest | None = None
+    only_known: bool = False
 
     @classmethod
     def from_json(cls, value: object) -> Self:
@@ -288,6 +290,7 @@ class CreateWorkflow:
             operations=_operations(fields),
             activate=fields.optional_boolean("activate"),
             begin=None if fields.take("begin") is None else BeginRequest.from_json(fields.take("begin"), at="begin"),
+            only_known=fields.optional_boolean("only_known"),
         )
         fields.finish()
         names = {operation.name for operation in request.operations}

@@ -38,6 +38,8 @@ class Reply(BaseModel):
 class Problem(Reply):
     code: str
     message: str
+    workflow_id: str | None = None
+    """With 409, the caller's own workflow that is in the way, where there is one."""
 
 
 class Error(Reply):

@@ -76,7 +76,7 @@ ROUTES: Final[Mapping[str, Route]] = {
         answers.CreatedWorkflow, schemas.CreateWorkflow,
         ("definition_conflict", "workflow_deleted", "capture_not_full", "clock_moved_backwards",
          "coordinator_open_limit", "coordinator_history_limit"),
-        needs_vault=True,
+        needs_vault=True, statuses=("404",),
     ),
     "workers.begin": Route(
         answers.BeginReply, schemas.BeginRequest,

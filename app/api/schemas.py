@@ -77,6 +77,9 @@ class CreateWorkflow(Request):
     operations: list[OperationDefinition] = Field(min_length=1, max_length=limits.OPERATIONS_PER_WORKFLOW)
     activate: bool | None = Field(default=None, description="Start it enabled; acts at creation only.")
     begin: BeginRequest | None = Field(default=None, description="A first begin in the same transaction.")
+    only_known: bool | None = Field(
+        default=None, description="Find the workflow of this key and create none: 404 `key_not_found` without one."
+    )
 
     model_config = ConfigDict(json_schema_extra={"example": {
         "workflow_key": "publish-my-document",

@@ -181,7 +181,7 @@ class Deletions:
             row = connection.execute(statements.LOCKED_HEAD, {"workflow_id": workflow_id}).one()
             facts = self.ledger.facts(row)
             if row.deleted_at is not None:
-                raise was_deleted()
+                raise was_deleted(workflow_id)
             now = connection.execute(statements.VAULT).one().now_us
             at_us = clocks.stamp_us(self.ledger.read_clock(now), row.clock_high_water, facts.clock_high_water_us)
             counts = self._destroy(connection, row, at_us)

@@ -68,9 +68,11 @@ def no_such_workflow() -> NotFoundError:
     return NotFoundError("There is no such workflow.")
 
 
-def was_deleted() -> ConflictError:
+def was_deleted(workflow_id: str) -> ConflictError:
     """Make the answer to whoever may know of a workflow that was deleted."""
-    return ConflictError("This workflow was deleted; its key cannot be used again.", code="workflow_deleted")
+    return ConflictError(
+        "This workflow was deleted; its key cannot be used again.", code="workflow_deleted", workflow_id=workflow_id
+    )
 
 
 def is_visible(row: AnyRow, caller: Caller) -> bool:
@@ -142,7 +144,7 @@ class Opener:
             raise no_such_workflow()
         vault = self.facts(row)
         if row.deleted_at is not None or row.deleting_at is not None:
-            raise was_deleted()
+            raise was_deleted(row.workflow_id)
         return self.unseal(row, vault)
 
     def unseal(self, row: AnyRow, vault: VaultFacts) -> Opened:
@@ -157,7 +159,7 @@ class Opener:
             key = self._vault.open_partition(workflow_id, row.wrapped_key, key_id=row.wrapping_key_id)
         except DecryptionError:
             if self._vault.has_shredded(workflow_id):
-                raise was_deleted() from None
+                raise was_deleted(workflow_id) from None
             raise
         head = json.loads(key.open(row.sealed_head, place=head_place(workflow_id)))
         workflow = records.workflow_from_json(head, workflow_id=workflow_id)

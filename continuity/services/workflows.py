@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sqlalchemy.exc import IntegrityError as ConstraintError
 
 from continuity.decisions import clocks, coordinators
-from continuity.errors import ConflictError, IntegrityError
+from continuity.errors import ConflictError, IntegrityError, KeyNotFoundError
 from continuity.jsontext import canonical_bytes
 from continuity.services import documents, proofs
 from continuity.services.audit import AuditEntry
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from continuity.services.proofs import Counters
     from continuity.store.store import Store
     from continuity.store.workflows import AnyRow
-    from continuity.wire import CreateWorkflow
+    from continuity.wire import BeginRequest, CreateWorkflow
 
 WORKFLOW_FORMAT: Final = 3
 """Format of a vault that holds workflows; the first of them opts it in."""
@@ -64,9 +64,10 @@ class Workflows:
 
         Raises:
             MalformedError: A coordinator's workflow of more than one operation. Nothing has happened.
+            KeyNotFoundError: Only a known one was asked for and there is none. Nothing has happened.
             ConflictError: ``definition_conflict, workflow_deleted, capture_not_full,
-                clock_moved_backwards, coordinator_open_limit`` or ``coordinator_history_limit``.
-                Nothing has happened.
+                clock_moved_backwards, coordinator_open_limit`` or ``coordinator_history_limit``; with the
+                workflow's id if there is one of this key. Nothing has happened.
             SealedError: The vault is locked. Nothing has happened.
             UnavailableError: Storage cannot answer; asking again is safe.
             VaultError: What a known key has behind it does not open.
@@ -131,6 +132,8 @@ class Workflows:
         has_opted_in = False
         if known is not None:
             opened = self._known(connection, known, caller, request, definition_ix)
+        elif request.only_known:
+            raise KeyNotFoundError("There is no workflow of this key. Nothing was created.")
         else:
             reading = self.ledger.read_clock(row.now_us)
             now_us = clocks.dispatch_time_us(reading, facts.clock_high_water_us)
@@ -144,7 +147,7 @@ class Workflows:
             opened = self._insert(connection, draft, facts, key_ix=key_ix, definition_ix=definition_ix)
         begun = None
         if request.begin is not None:
-            begun = self.attempts.begin_opened(connection, caller, opened, request.begin)
+            begun = self._begin(connection, caller, opened, request.begin, is_known=known is not None)
         if has_opted_in:
             self._note_opt_in(connection, caller)
         return opened.workflow_id, begun
@@ -161,8 +164,19 @@ class Workflows:
                 "A workflow of this key exists with another definition. Nothing was changed; "
                 "use a new key for new work.",
                 code="definition_conflict",
+                workflow_id=opened.workflow_id,
             )
         return opened
+
+    def _begin(
+        self, connection: Connection, caller: Caller, opened: Opened, request: BeginRequest, *, is_known: bool
+    ) -> dict[str, Any]:
+        try:
+            return self.attempts.begin_opened(connection, caller, opened, request)
+        except ConflictError as error:
+            # A new workflow is taken back with the transaction: nobody may be sent to its page.
+            error.workflow_id = opened.workflow_id if is_known else ""
+            raise
 
     def _namespace(self, connection: Connection, workspace_pk: int) -> int:
         """Return the key namespace that the operators of a workspace share."""

@@ -48,6 +48,46 @@ def test_renewing_the_credential_of_a_principal_goes_on_with_its_work(hall):
         after.create_workflow("k", [{**SEND, "tool": "other"}])
 
 
+def test_it_finds_its_own_work_by_key_and_creates_none_by_looking(client, hall):
+    made = client.create_workflow("k", [SEND], activate=True)
+    assert client.find_workflow("k", [SEND])["workflow_id"] == made["workflow_id"]
+    assert client.find_workflow("other", [SEND]) is None
+    assert client.find_workflow("other", [SEND]) is None
+    stranger = hall.client()
+    assert stranger.find_workflow("k", [SEND]) is None
+    assert stranger.find_workflow("k", [{**SEND, "tool": "other"}]) is None
+    with pytest.raises(ConflictError) as caught:
+        client.find_workflow("k", [{**SEND, "tool": "other"}])
+    assert (caught.value.code, caught.value.workflow_id) == ("definition_conflict", made["workflow_id"])
+
+
+def test_of_another_workspace_it_is_another_authority(hall, client):
+    principal = f"agent-{secrets.token_hex(6)}"
+    elsewhere = ContinuityClient(hall.url, hall.grant(principal, workspace_id="elsewhere"))
+    here = client.create_workflow("k", [SEND], activate=True)["workflow_id"]
+    assert elsewhere.find_workflow("k", [SEND]) is None
+    with pytest.raises(NotFoundError):
+        elsewhere.get_workflow(here)
+    assert elsewhere.create_workflow("k", [SEND], activate=True)["workflow_id"] != here
+    with pytest.raises(ConflictError):
+        hall.grant(principal, workspace_id="default")
+
+
+@pytest.mark.parametrize("role", ["continuity_host", "continuity_observer"])
+def test_a_credential_that_may_create_no_work_runs_no_call(hall, client, role):
+    workflow_id = client.create_workflow("k", [SEND], activate=True)["workflow_id"]
+    scope = {"run_id": workflow_id} if role == "continuity_host" else {"observation_scope": "local"}
+    other = ContinuityClient(hall.url, hall.grant(f"other-{secrets.token_hex(6)}", role, **scope))
+    called = []
+    narrow = {"type": "object", "maxProperties": 0}
+    for arguments in (None, narrow):
+        tool = RegisteredTool("send", lambda *given: called.append(given), arguments=arguments)
+        runner = GovernedToolRunner(other, [tool], namespace="tests", enabled=True)
+        with pytest.raises((ForbiddenError, NotFoundError)):
+            runner.run_calls([call(to="a")], thread_id="t", message_id="m")
+    assert called == []
+
+
 def test_its_workflows_have_one_operation(client):
     with pytest.raises(MalformedError, match="one operation"):
         client.create_workflow("k", [SEND, {**SEND, "name": "again"}])
@@ -105,6 +145,8 @@ def test_it_never_grants_rotates_locks_deletes_stops_or_confirms(hall):
         "/v1/evidence/grants": grant,
         "/v1/evidence/revoke": {"principal_id": "hall-operator"},
         "/v1/evidence/delete": {"run_id": workflow_id, "confirmation": workflow_id},
+        "/v1/evidence/settings/rotate": {"confirmation": "rotate"},
+        "/v1/evidence/settings/lock": {"confirmation": "lock"},
         f"/v1/continuity/{workflow_id}/abandon": {"name": "send", "reason": "No."},
         f"/v1/continuity/{workflow_id}/confirm": decision,
     }
@@ -145,6 +187,21 @@ def test_at_the_end_of_its_history_new_work_stops_and_what_was_admitted_goes_on(
     assert client.get_workflow(admitted["workflow_id"])["operations"][0]["receipt"]["result"] == "x" * 60_000
     with pytest.raises(ConflictError):
         client.create_workflow("four", [SEND], activate=True, begin=BEGIN)
+
+
+def test_at_the_end_of_its_history_a_refused_begin_names_the_work_that_is_there_and_no_other(small):
+    client = small.client()
+    client.create_workflow("one", [SEND], activate=True, begin=BEGIN)
+    two = client.create_workflow("two", [SEND], activate=True)["workflow_id"]
+    attempts = {
+        lambda: client.create_workflow("two", [SEND], activate=True, begin=BEGIN): two,
+        lambda: client.run_operation(two, "send", {}): two,
+        lambda: client.create_workflow("three", [SEND], activate=True, begin=BEGIN): "",
+    }
+    for attempt, named in attempts.items():
+        with pytest.raises(ConflictError) as caught:
+            attempt()
+        assert (caught.value.code, caught.value.workflow_id) == ("coordinator_history_limit", named)
 
 
 def test_a_runner_says_that_its_coordinator_is_full_by_the_servers_own_code(small):

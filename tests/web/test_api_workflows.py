@@ -83,6 +83,30 @@ def test_the_same_key_with_other_arguments_is_a_conflict_and_changes_nothing(sen
     assert send(WORKFLOWS, {"workflow_key": key, "operations": [OPERATION]}) == first
 
 
+def test_a_conflict_of_a_key_names_the_workflow_that_has_it(send, key):
+    first = send(WORKFLOWS, {"workflow_key": key, "operations": [OPERATION]})
+    other = {**OPERATION, "arguments": {"text": "something else"}}
+
+    for more in ({}, {"only_known": True}):
+        refused = send(WORKFLOWS, {"workflow_key": key, "operations": [other], **more}, status=409)
+        assert refused["error"]["workflow_id"] == first["workflow_id"]
+
+
+def test_no_other_refusal_names_a_workflow(send, key):
+    assert "workflow_id" not in send(WORKFLOWS, {"workflow_key": key}, status=400)["error"]
+
+
+def test_who_looks_for_a_key_creates_nothing(send, key):
+    body = {"workflow_key": key, "operations": [OPERATION], "only_known": True}
+    for more in ({}, {"activate": True}, {"activate": True, "begin": ATTEMPT}):
+        assert code(send(WORKFLOWS, {**body, **more}, status=404)) == "key_not_found"
+    assert send(f"{WORKFLOWS}?key={key}", method="GET")["workflows"] == []
+
+    made = send(WORKFLOWS, {"workflow_key": key, "operations": [OPERATION]})
+
+    assert send(WORKFLOWS, body) == made
+
+
 def test_activate_acts_at_creation_only(send, key):
     body = {"workflow_key": key, "operations": [OPERATION], "activate": True}
     made = send(WORKFLOWS, body)
