@@ -19,7 +19,7 @@ class RecoveryBlocked(ContinuityError):
             ``outcome_unknown``, ``effect_not_found``, ``not_dispatched``, ``refused_by_destination``,
             ``stale_lease`` or ``tool_unavailable`` for what this run itself met, or a code of
             docs/langgraph.md for what was refused before anything was begun.
-        workflow_id: The workflow; empty when it was refused before the work was looked up.
+        workflow_id: The workflow; empty when it was refused before the work was looked up, and where there is none.
         page: Address of the page where a person sees the work and decides about it.
         because: One sentence on what this run itself met, empty when the server alone stopped it.
         next_step: One sentence on what is safe next.
@@ -127,7 +127,10 @@ NEXT_STEPS: Final[Mapping[str, str]] = {
     "checkpointer_missing": "Nothing was begun. Compile the graph with a checkpointer that keeps its steps.",
     "checkpointer_unsupported": "Nothing was begun. Use SqliteSaver or PostgresSaver; with ainvoke, their async forms.",
     "checkpointer_in_memory": "Nothing was begun. Give the saver a file: what is in memory dies with the process.",
-    "checkpointer_not_durable": "Nothing was begun. Set PRAGMA synchronous=FULL on the saver's connection.",
+    "checkpointer_not_durable": (
+        "Nothing was begun. The saver's connection must wait for the disk: on SQLite PRAGMA synchronous=FULL and a "
+        "journal on disk, on PostgreSQL autocommit and synchronous_commit other than off."
+    ),
     "durability_not_sync": 'Nothing was begun. Pass durability="sync" to invoke or stream.',
     "thread_missing": "Nothing was begun. Pass configurable.thread_id.",
     "continuity_namespace_malformed": "Nothing was begun. configurable.continuity_namespace must be a string.",
@@ -145,6 +148,10 @@ NEXT_STEPS: Final[Mapping[str, str]] = {
         "bring those back, or let the model write a new message, which is new work."
     ),
     "earlier_call_unresolved": "Nothing was begun. An earlier call of the message must have its result first.",
+    "middleware_passed_over": (
+        "Nothing was begun. Put middleware that decides about single calls before the governed tools, or accept that "
+        "it sees no governed call."
+    ),
     "runner_mismatch": "Nothing was begun. GovernedToolRunner is for invoke, AsyncGovernedToolRunner for ainvoke.",
     "workflow_deleted": "Nothing was begun. The work of this call was done and deleted; a new message is new work.",
     "coordinator_open_limit": "Nothing was begun. Resolve or stop unfinished work of this coordinator first.",

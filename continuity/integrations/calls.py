@@ -5,7 +5,8 @@ Rules:
 * A message is refused as a whole, before its first call, when it holds too many calls, a call without an
   identifier of its own, or a tool that is not registered: nothing that might have been done already is
   ever turned into an error message that lets a model try again under another id.
-* What a model wrote wrongly is told to the model: nothing has happened and nothing is begun.
+* What a model wrote wrongly is told to the model, unless the call has been recorded already, as before its
+  tool's schema was narrowed: such work is gone on with, and executes nothing any more.
 * What the destination refused for certain is told to the model too. Everything else raises.
 """
 
@@ -16,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from continuity.callbacks import NotDispatched
+from continuity.callbacks import NotDispatched, Refused
 from continuity.errors import ConflictError, ContinuityError, MalformedError
 from continuity.integrations.identity import workflow_key
 from continuity.integrations.registry import CALLS_MOST, AnyCallback, RegisteredTool
@@ -26,6 +27,8 @@ from continuity.wire import CreateWorkflow
 
 _LIST: Final = "/resume-work"
 _CHANGED: Final = "definition_conflict"
+NAME_CHARS: Final = 100
+"""How much of an unknown tool's name is repeated: a model may write anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +98,9 @@ class PlannedCall:
         call_id: Identifier of the call.
         tool: What it calls.
         workflow_key: The key of its work.
-        definition: Its one operation.
+        definition: Its one operation; without its arguments where they cannot be recorded.
         fault: What is wrong with its arguments; empty when nothing is.
+        is_recordable: The server would take its arguments.
     """
 
     call_id: str
@@ -104,20 +108,31 @@ class PlannedCall:
     workflow_key: str
     definition: Mapping[str, Any] = field(repr=False)
     fault: str = ""
+    is_recordable: bool = True
 
     @property
     def callbacks(self) -> dict[str, Bound]:
-        """The callbacks by the name that the definition has for the tool; a retired one executes nothing."""
+        """The callbacks by the tool's name of the definition; at fault or retired, it executes nothing."""
         execute = _retired if self.tool.retired else self.tool.execute
-        return {self.tool.tool: Bound(execute, self.tool.query)}
+        return {self.tool.tool: Bound(self._unfit if self.fault else execute, self.tool.query)}
 
     def with_fault(self, fault: str) -> PlannedCall:
         """Return the same call with arguments that are at fault, if `fault` says so."""
         return replace(self, fault=fault)
 
     def faulty(self) -> CallResult:
-        """Return what the model is told of arguments that are at fault."""
+        """Return what the model is told of arguments that are at fault, where the call was never recorded."""
         return self._error(f"The arguments do not fit the tool, and nothing was done. {self.fault}")
+
+    def recorded_as(self, workflow_id: str, *, url: str) -> str:
+        """Return the id of the work that was found for a call at fault, if it may be gone on with.
+
+        Raises:
+            RecoveryBlocked: ``call_changed``: what was recorded cannot be these arguments.
+        """
+        if not self.is_recordable:
+            raise RecoveryBlocked("call_changed", workflow_id, page=page_of(url, workflow_id), because=self.fault)
+        return workflow_id
 
     def succeeded(self, result: Any) -> CallResult:
         """Return what the model is told of a result."""
@@ -143,9 +158,12 @@ class PlannedCall:
             raise error
         if isinstance(error, ConflictError):
             code = "call_changed" if error.code == _CHANGED else error.code
-            page = page_of(url, key=self.workflow_key)
-            raise RecoveryBlocked(code, "", page=page, because=error.message) from error
+            page = page_of(url, error.workflow_id)
+            raise RecoveryBlocked(code, error.workflow_id, page=page, because=error.message) from error
         raise error
+
+    def _unfit(self, *_: Any) -> Mapping[str, Any]:
+        raise Refused(f"The tool does not take these arguments any more. {self.fault}")
 
     def _error(self, content: str) -> CallResult:
         return CallResult(self.call_id, self.tool.name, content, is_error=True, workflow_key=self.workflow_key)
@@ -166,9 +184,9 @@ def check_calls(
         return Refusal("call_id_missing", "A tool call of the message has no id.")
     if len(set(ids)) < len(ids):
         return Refusal("call_id_duplicate", "Two tool calls of the message have one id.")
-    strangers = [call.get("name") for call in calls if call.get("name") not in registry]
+    strangers = [call.get("name") for call in calls if _tool_of(call, registry) is None]
     if strangers and not may_pass:
-        return Refusal("tool_not_registered", f"The tool {strangers[0]!r} is not registered.")
+        return Refusal("tool_not_registered", f"The tool {strangers[0]!r:.{NAME_CHARS}} is not registered.")
     if len(calls) - len(strangers) > CALLS_MOST:
         return Refusal("too_many_calls", f"The message holds more than {CALLS_MOST} governed calls.")
     return None
@@ -178,24 +196,38 @@ def plan_calls(
     calls: Iterable[Mapping[str, Any]], registry: Mapping[str, RegisteredTool], *, origin: Origin
 ) -> tuple[PlannedCall, ...]:
     """Make the plan of the calls that `check_calls` let pass, in their order, those of unregistered tools left out."""
-    return tuple(_planned(call, registry[call["name"]], origin) for call in calls if call["name"] in registry)
+    found = ((call, _tool_of(call, registry)) for call in calls)
+    return tuple(_planned(call, tool, origin) for call, tool in found if tool is not None)
 
 
-def page_of(url: str, *, key: str = "") -> str:
-    """Return the address of the list of work, narrowed to one key if given."""
-    return f"{url}{_LIST}?q={key}" if key else f"{url}{_LIST}"
+def page_of(url: str, workflow_id: str = "") -> str:
+    """Return the address of the page of a workflow, or of the list of work where none is named."""
+    return f"{url}{_LIST}/{workflow_id}" if workflow_id else f"{url}{_LIST}"
+
+
+def _tool_of(call: Mapping[str, Any], registry: Mapping[str, RegisteredTool]) -> RegisteredTool | None:
+    name = call.get("name")
+    return registry.get(name) if isinstance(name, str) else None
 
 
 def _planned(call: Mapping[str, Any], tool: RegisteredTool, origin: Origin) -> PlannedCall:
     arguments = call.get("args")
     key = origin.key_of(call["id"])
     if not isinstance(arguments, Mapping):
-        return PlannedCall(call["id"], tool, key, {}, "They must be a JSON object.")
+        return _unrecordable(call["id"], tool, key, "They must be a JSON object.")
     definition = tool.definition(arguments)
-    return PlannedCall(call["id"], tool, key, definition, tool.check(arguments) or _unfit(key, definition))
+    fault = _fault_of(key, definition)
+    if fault:
+        return _unrecordable(call["id"], tool, key, fault)
+    # Only now: arguments that are nested without end would exhaust whoever validates them.
+    return PlannedCall(call["id"], tool, key, definition, tool.check(arguments))
 
 
-def _unfit(key: str, definition: Mapping[str, Any]) -> str:
+def _unrecordable(call_id: str, tool: RegisteredTool, key: str, fault: str) -> PlannedCall:
+    return PlannedCall(call_id, tool, key, tool.definition({}), fault, is_recordable=False)
+
+
+def _fault_of(key: str, definition: Mapping[str, Any]) -> str:
     """Say why the server would refuse the arguments; the rest of the definition was checked at registration."""
     try:
         CreateWorkflow.from_json(loads_strict(canonical_bytes({"workflow_key": key, "operations": [definition]})))

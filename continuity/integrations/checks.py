@@ -17,6 +17,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from itertools import takewhile
 from typing import Any, Final, Literal
 from uuid import UUID
 
@@ -36,6 +37,7 @@ _SAVER: Final = "__pregel_checkpointer"
 _DURABILITY: Final = "__pregel_durability"
 _NAMESPACE_SEPARATOR: Final = "|"
 _SYNCHRONOUS_FULL: Final = 2
+_JOURNALS_LOST: Final = frozenset({"memory", "off"})
 _RELEASE: Final = re.compile(r"\d+(?:\.\d+)*")
 
 
@@ -146,17 +148,34 @@ def saver_kind(saver: object) -> Saver | None:
     return next((kind for kind in Saver if kind.value == name), None)
 
 
-def check_sqlite(path: str, synchronous: int) -> Refusal | None:
+def check_sqlite(path: str, synchronous: int, journal: str) -> Refusal | None:
     """Say why a SQLite database does not keep what it was told, None if it does.
 
     Args:
         path: File of the main database, empty for one in memory.
         synchronous: What ``PRAGMA synchronous`` answers.
+        journal: What ``PRAGMA journal_mode`` answers; a database of the VFS ``memdb`` has a path and says "memory".
     """
     if not path:
         return Refusal("checkpointer_in_memory")
+    if journal.lower() in _JOURNALS_LOST:
+        return Refusal("checkpointer_not_durable", f"PRAGMA journal_mode of its connection is {journal}.")
     if synchronous < _SYNCHRONOUS_FULL:
         return Refusal("checkpointer_not_durable", "PRAGMA synchronous of its connection is below FULL.")
+    return None
+
+
+def check_postgresql(synchronous_commit: str, *, is_idle: bool) -> Refusal | None:
+    """Say why a PostgreSQL connection does not keep what it was told, None if it does.
+
+    Args:
+        synchronous_commit: What it is set to for it.
+        is_idle: It was in no transaction before it was asked. In one, what was written is not committed.
+    """
+    if not is_idle:
+        return Refusal("checkpointer_not_durable", "Its connection is in a transaction; it needs autocommit=True.")
+    if synchronous_commit == "off":
+        return Refusal("checkpointer_not_durable", "synchronous_commit is off for its connection.")
     return None
 
 
@@ -207,7 +226,7 @@ def check_stored(message: Any, stored: Any, *, messages_key: str) -> Refusal | N
     same = [kept for kept in messages if getattr(kept, "id", None) == message.id]
     if not same:
         return Refusal("message_not_stored", "The stored step does not hold the message.")
-    if _calls_of(same[-1]) != _calls_of(message):
+    if not _are_same(_calls_of(same[-1]), _calls_of(message)):
         return Refusal("call_changed", "The message is stored with other tool calls.")
     return None
 
@@ -220,16 +239,30 @@ def assistant_message(stored: Any, *, messages_key: str) -> Any:
     return next((message for message in reversed(messages) if check_message(message) is None), None)
 
 
-def answered_calls(stored: Any) -> set[str]:
-    """Return the ids of the calls whose tool messages are stored as writes of the step that follows."""
-    written = [value for _, _, value in (stored.pending_writes or ())] if stored is not None else []
+def answered_calls(stored: Any, *, messages_key: str) -> set[str]:
+    """Return the ids of the calls whose tool messages are stored.
+
+    They are writes of the step that follows, or stand behind the assistant message already: of a call that a
+    person has rejected, for example, LangChain asks for none any more.
+    """
+    if stored is None:
+        return set()
+    written = [value for _, _, value in (stored.pending_writes or ())]
     messages = [message for value in written for message in (value if isinstance(value, list) else [value])]
+    kept = stored.checkpoint.get("channel_values", {}).get(messages_key)
+    if isinstance(kept, Sequence):
+        messages += takewhile(lambda message: check_message(message) is not None, reversed(kept))
     return {message.tool_call_id for message in messages if getattr(message, "type", None) == "tool"}
 
 
 def same_call(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Say whether two tool calls are the same in id, name and arguments."""
-    return all(one.get(part) == other.get(part) for part in ("id", "name", "args"))
+    return all(_are_same(one.get(part), other.get(part)) for part in ("id", "name", "args"))
+
+
+def _are_same(one: object, other: object) -> bool:
+    # What was read back holds another NaN, which equals nothing; written out, both are the same.
+    return one == other or repr(one) == repr(other)
 
 
 def _calls_of(message: Any) -> list[tuple[Any, Any, Any]]:

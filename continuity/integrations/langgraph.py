@@ -25,6 +25,7 @@ from continuity.integrations.checks import (
     Untested,
     check_config,
     check_message,
+    check_postgresql,
     check_sqlite,
     check_stored,
     check_version,
@@ -140,8 +141,15 @@ def read_step(runner: ToolRunner, saver: Any, step: Step) -> Any:
     kind = saver_kind(saver)
     if kind is not None and kind.is_sqlite:
         with saver.lock:
-            path, synchronous = (saver.conn.execute(pragma).fetchone() for pragma in _PRAGMAS)
-        runner.refuse(check_sqlite(path[2], synchronous[0]))
+            rows = [saver.conn.execute(pragma).fetchone() for pragma in _PRAGMAS]
+        runner.refuse(check_sqlite(rows[0][2], rows[1][0], rows[2][0]))
+    elif kind is not None:
+        # Its own way to its connection, which knows of pools, pipelines and its lock.
+        with saver._cursor() as cursor:  # noqa: SLF001
+            is_idle = _is_idle(cursor)
+            cursor.execute(_SHOW)
+            row = cursor.fetchone()
+        runner.refuse(check_postgresql(row["synchronous_commit"], is_idle=is_idle))
     return saver.get_tuple(step.config)
 
 
@@ -154,7 +162,13 @@ async def aread_step(runner: ToolRunner, saver: Any, step: Step) -> Any:
             for pragma in _PRAGMAS:
                 async with saver.conn.execute(pragma) as cursor:
                     rows.append(await cursor.fetchone())
-        runner.refuse(check_sqlite(rows[0][2], rows[1][0]))
+        runner.refuse(check_sqlite(rows[0][2], rows[1][0], rows[2][0]))
+    elif kind is not None:
+        async with saver._cursor() as cursor:  # noqa: SLF001
+            is_idle = _is_idle(cursor)
+            await cursor.execute(_SHOW)
+            row = await cursor.fetchone()
+        runner.refuse(check_postgresql(row["synchronous_commit"], is_idle=is_idle))
     return await saver.aget_tuple(step.config)
 
 
@@ -166,4 +180,9 @@ def tool_message(result: CallResult) -> ToolMessage:
     )  # fmt: skip
 
 
-_PRAGMAS = ("PRAGMA database_list", "PRAGMA synchronous")
+def _is_idle(cursor: Any) -> bool:
+    return str(cursor.connection.info.transaction_status.name) == "IDLE"
+
+
+_PRAGMAS = ("PRAGMA database_list", "PRAGMA synchronous", "PRAGMA journal_mode")
+_SHOW = "SHOW synchronous_commit"

@@ -6,7 +6,8 @@ Example::
     agent.invoke(state, {"configurable": {"thread_id": "t1"}}, durability="sync")
 
 It stands first in the list, so that no other middleware repeats a call or turns what it raises into a
-message for the model. What the model sees of a tool is the agent's own tool; what runs is the registered one.
+message for the model; only what asks a person about each call stands before it (`continuity.integrations.behind`).
+What the model sees of a tool is the agent's own tool; what runs is the registered one.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from langchain.agents.middleware import AgentMiddleware
 from langchain.tools.tool_node import ToolCallRequest
 
 from continuity.integrations.arguments import check_of
+from continuity.integrations.behind import passed_over
 from continuity.integrations.calls import PlannedCall, Refusal, page_of
 from continuity.integrations.checks import (
     Step,
@@ -35,15 +37,18 @@ from continuity.integrations.checks import (
 from continuity.integrations.langgraph import admit_version, admitted_step, aread_step, read_step, tool_message
 from continuity.integrations.runner import AsyncGovernedToolRunner, GovernedToolRunner
 from continuity.integrations.turns import POLL_S, Line, Lines, Turn
-from continuity.stops import RecoveryBlocked
+from continuity.stops import OutcomeNotRecorded, RecoveryBlocked
 
 Unregistered = Literal["refuse", "pass"]
+Behind = Literal["refuse", "pass_over"]
 _MESSAGES: Final = "messages"
+_EDITS: Final = "hitl_edited_tool_calls"
+"""Where LangChain 1.5 keeps what a person has made of a call, by its id; before that it was in the message."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """The stored assistant message, and what is to be done about its governed calls."""
+    """The calls of the stored message, as written and as edited, and what is to be done about the governed ones."""
 
     calls: Sequence[Mapping[str, Any]]
     plan: Mapping[str, PlannedCall]
@@ -57,6 +62,7 @@ class GovernedToolsMiddleware(AgentMiddleware):
         runner: GovernedToolRunner | AsyncGovernedToolRunner,
         *,
         unregistered: Unregistered = "refuse",
+        behind: Behind = "refuse",
         untested_langgraph: Untested = "refuse",
     ) -> None:
         """Keep the runner; nothing is asked.
@@ -66,6 +72,8 @@ class GovernedToolsMiddleware(AgentMiddleware):
                 `AsyncGovernedToolRunner` for agents that are awaited.
             unregistered: What to do with a call of a tool that is not registered. ``"pass"`` lets the
                 agent's own tool run, ungoverned: it may run twice.
+            behind: What to do where middleware that wraps tool calls stands behind this one, and might decide
+                about a call. ``"pass_over"`` accepts that it never sees a governed one.
             untested_langgraph: See `continuity.integrations.governed_langgraph_tools`; for LangChain too.
 
         Raises:
@@ -74,6 +82,7 @@ class GovernedToolsMiddleware(AgentMiddleware):
         super().__init__()
         self._runner = runner
         self._may_pass = unregistered == "pass"
+        self._may_pass_over = behind == "pass_over"
         self._lines = Lines()
         for library in ("langgraph", "langchain"):
             admit_version(runner, library, untested=untested_langgraph)
@@ -92,8 +101,8 @@ class GovernedToolsMiddleware(AgentMiddleware):
             if planned is None:
                 answer = handler(request)
             else:
-                if not planned.fault:
-                    self._wait(line, planned, lambda: answered_calls(read_step(runner, saver, step)))
+                self._check_behind(handler)
+                self._wait(line, planned, lambda: _answered(read_step(runner, saver, step)))
                 answer = tool_message(runner.run(planned))
         except BaseException as error:
             line.leave(call_id, error)
@@ -117,8 +126,8 @@ class GovernedToolsMiddleware(AgentMiddleware):
             if planned is None:
                 answer = await handler(request)
             else:
-                if not planned.fault:
-                    await self._await(line, planned, lambda: aread_step(runner, saver, step))
+                self._check_behind(handler)
+                await self._await(line, planned, lambda: aread_step(runner, saver, step))
                 answer = tool_message(await runner.run(planned))
         except BaseException as error:
             line.leave(call_id, error)
@@ -137,13 +146,20 @@ class GovernedToolsMiddleware(AgentMiddleware):
     def _read(self, stored: Any, line: Line, step: Step) -> _Seen:
         message = assistant_message(stored, messages_key=_MESSAGES)
         self._runner.refuse(check_stored(message, stored, messages_key=_MESSAGES))
+        calls = _as_edited(message.tool_calls, stored)
         plan = self._runner.plan(
-            message.tool_calls, thread_id=step.thread_id, message_id=message.id,
+            calls, thread_id=step.thread_id, message_id=message.id,
             continuity_namespace=step.continuity_namespace, may_pass=self._may_pass,
         )  # fmt: skip
         line.arrange([planned.call_id for planned in plan])
-        line.answer(answered_calls(stored))
-        return _Seen(message.tool_calls, {planned.call_id: planned for planned in plan})
+        line.answer(_answered(stored))
+        return _Seen((*message.tool_calls, *calls), {planned.call_id: planned for planned in plan})
+
+    def _check_behind(self, handler: Callable[..., Any]) -> None:
+        names = [] if self._may_pass_over else passed_over(handler)
+        if names:
+            because = f"{', '.join(names)} would not see the call."
+            raise self._runner.refused(Refusal("middleware_passed_over", because))
 
     def _planned(self, seen: _Seen, request: ToolCallRequest) -> PlannedCall | None:
         """Return the plan of the requested call, None for one that is not governed."""
@@ -152,7 +168,10 @@ class GovernedToolsMiddleware(AgentMiddleware):
         planned = seen.plan.get(str(request.tool_call["id"]))
         if planned is None or planned.fault or planned.tool.arguments is not None or request.tool is None:
             return planned
-        return planned.with_fault(check_of(request.tool.tool_call_schema)(request.tool_call["args"]))
+        if request.tool.name != planned.tool.name:
+            # A person has sent the call to another tool, and what checks its arguments here is still the first one.
+            return planned
+        return planned.with_fault(check_of(request.tool.tool_call_schema)(planned.definition["arguments"]))
 
     def _blocked(self, line: Line) -> RecoveryBlocked:
         cause = line.cause
@@ -162,6 +181,8 @@ class GovernedToolsMiddleware(AgentMiddleware):
                 lease_until=cause.lease_until, retry_after_s=cause.retry_after_s,
             )  # fmt: skip
         because = "" if cause is None else f"It raised {type(cause).__name__}."
+        if isinstance(cause, OutcomeNotRecorded):
+            return RecoveryBlocked("earlier_call_unresolved", cause.workflow_id, page=cause.page, because=because)
         return RecoveryBlocked("earlier_call_unresolved", "", page=page_of(self._runner.url), because=because)
 
     # --- Waiting, in a thread ---
@@ -213,8 +234,22 @@ class GovernedToolsMiddleware(AgentMiddleware):
                     await asyncio.wait_for(woken.wait(), POLL_S)
                 except TimeoutError:
                     if line.is_missing(planned.call_id):
-                        line.answer(answered_calls(await read()))
+                        line.answer(_answered(await read()))
                 woken.clear()
+
+
+def _as_edited(calls: Sequence[Mapping[str, Any]], stored: Any) -> list[Mapping[str, Any]]:
+    """Return the calls of a stored message as a person has edited them."""
+    edits = stored.checkpoint.get("channel_values", {}).get(_EDITS) or {}
+    return [{**call, **_edit(edits[call["id"]])} if call.get("id") in edits else call for call in calls]
+
+
+def _edit(action: Mapping[str, Any]) -> dict[str, Any]:
+    return {"name": action["name"], "args": action["args"]}
+
+
+def _answered(stored: Any) -> set[str]:
+    return answered_calls(stored, messages_key=_MESSAGES)
 
 
 def _configurable(request: ToolCallRequest) -> Mapping[str, Any]:

@@ -41,6 +41,12 @@ class Client(Protocol):
     def run_new_operation(self, workflow_key: str, operation: Mapping[str, Any], tools: Mapping[str, Callbacks]) -> Any:
         """Create and bring to its result."""
 
+    def find_workflow(self, workflow_key: str, operations: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
+        """Return what is there of a key; create nothing."""
+
+    def run_operation(self, workflow_id: str, name: str, tools: Mapping[str, Callbacks]) -> Any:
+        """Bring what is there to its result."""
+
 
 class AsyncClient(Protocol):
     """What a runner asks of `continuity.client.AsyncContinuityClient`."""
@@ -49,6 +55,12 @@ class AsyncClient(Protocol):
 
     async def run_new_operation(self, workflow_key: str, operation: Mapping[str, Any], tools: Mapping[str, Any]) -> Any:
         """Create and bring to its result."""
+
+    async def find_workflow(self, workflow_key: str, operations: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
+        """Return what is there of a key; create nothing."""
+
+    async def run_operation(self, workflow_id: str, name: str, tools: Mapping[str, Any]) -> Any:
+        """Bring what is there to its result."""
 
 
 class ToolRunner:
@@ -159,11 +171,16 @@ class GovernedToolRunner(ToolRunner):
 
     def run(self, planned: PlannedCall) -> CallResult:
         """Bring one planned call to its result; raises as `run_calls`."""
-        if planned.fault:
-            return planned.faulty()
         tools = {name: Tool(bound.execute, bound.query) for name, bound in planned.callbacks.items()}  # type: ignore[arg-type]
         try:
-            result = self._client.run_new_operation(planned.workflow_key, planned.definition, tools)
+            if planned.fault:
+                known = self._client.find_workflow(planned.workflow_key, [planned.definition])
+                if known is None:
+                    return planned.faulty()
+                workflow_id = planned.recorded_as(known["workflow_id"], url=self.url)
+                result = self._client.run_operation(workflow_id, planned.tool.name, tools)
+            else:
+                result = self._client.run_new_operation(planned.workflow_key, planned.definition, tools)
         except ContinuityError as error:
             return planned.settled(error, url=self.url)
         return planned.succeeded(result)
@@ -190,12 +207,16 @@ class AsyncGovernedToolRunner(ToolRunner):
 
     async def run(self, planned: PlannedCall) -> CallResult:
         """Bring one planned call to its result; raises as `run_calls`."""
-        if planned.fault:
-            return planned.faulty()
+        tools, definition = planned.callbacks, planned.definition
         try:
-            result = await self._client.run_new_operation(
-                planned.workflow_key, planned.definition, planned.callbacks
-            )  # fmt: skip
+            if planned.fault:
+                known = await self._client.find_workflow(planned.workflow_key, [definition])
+                if known is None:
+                    return planned.faulty()
+                workflow_id = planned.recorded_as(known["workflow_id"], url=self.url)
+                result = await self._client.run_operation(workflow_id, planned.tool.name, tools)
+            else:
+                result = await self._client.run_new_operation(planned.workflow_key, definition, tools)
         except ContinuityError as error:
             return planned.settled(error, url=self.url)
         return planned.succeeded(result)

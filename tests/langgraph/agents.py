@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+import uuid
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,8 +11,6 @@ from langchain.tools import tool
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
-
-_numbers = itertools.count()
 
 
 class ScriptedModel(BaseChatModel):
@@ -30,7 +28,8 @@ class ScriptedModel(BaseChatModel):
     def _generate(self, messages: Sequence[BaseMessage], *_: Any, **__: Any) -> ChatResult:
         turn = sum(message.type == "ai" for message in messages)
         calls = self.replies[turn] if turn < len(self.replies) else []
-        message = AIMessage("" if calls else "done", id=f"agent-{next(_numbers)}", tool_calls=calls)
+        # An id that no process after this one will give again: a message of a known id takes the other's place.
+        message = AIMessage("" if calls else "done", id=f"agent-{uuid.uuid4().hex}", tool_calls=calls)
         return ChatResult(generations=[ChatGeneration(message=message)])
 
 

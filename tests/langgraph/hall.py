@@ -66,6 +66,10 @@ class Hall:
             body["receipt"] = dict(receipt)
         self._person.call("POST", f"/v1/continuity/{workflow_id}/confirm", body)
 
+    def delete(self, workflow_id: str) -> None:
+        """Delete finished work, as a person does."""
+        self._person.call("POST", "/v1/evidence/delete", {"run_id": workflow_id, "confirmation": workflow_id})
+
     def pause(self, workflow_id: str) -> None:
         self.operator.configure(workflow_id, enabled=False)
 

@@ -10,8 +10,9 @@ from langchain_core.messages import ToolMessage
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from pydantic import BaseModel, Field
 
-from continuity.client import RecoveryBlocked, Refused
-from continuity.integrations import GovernedToolsMiddleware, RegisteredTool
+from continuity.client import OutcomeNotRecorded, RecoveryBlocked, Refused
+from continuity.errors import ContinuityError
+from continuity.integrations import GovernedToolRunner, GovernedToolsMiddleware, RegisteredTool
 from tests.langgraph import agents
 from tests.langgraph.hall import ASK, arunner_of, call, runner_of, thread, tool_messages
 
@@ -170,9 +171,38 @@ def test_first_in_its_list_it_is_repeated_and_answered_for_by_no_other_middlewar
             return ToolMessage("Try again.", tool_call_id=request.tool_call["id"], status="error")
 
     destination.raises = [TimeoutError()]
-    governed = GovernedToolsMiddleware(runner_of(hall, destination.tool()))
+    governed = GovernedToolsMiddleware(runner_of(hall, destination.tool()), behind="pass_over")
     agent = agents.agent([governed, swallow], [call(to="a")], saver=saver)
     assert stopped(agent, ASK, thread()).code == "outcome_unknown"
+
+
+def test_calls_behind_one_whose_receipt_was_not_recorded_name_its_work(destination, saver):
+    class Client:
+        """Stands for a server that was lost after the effect."""
+
+        url = "http://127.0.0.1:1"
+
+        def run_new_operation(self, *_):
+            page = f"{self.url}/resume-work/wf_1"
+            raise OutcomeNotRecorded({}, workflow_id="wf_1", attempt_id="at_1", page=page)
+
+    raised = []
+
+    @wrap_tool_call
+    def listen(request, handler):
+        try:
+            return handler(request)
+        except Exception as error:
+            raised.append(error)
+            raise
+
+    runner = GovernedToolRunner(Client(), [destination.tool()], namespace="tests", enabled=True)
+    calls = [call(to="a"), call(call_id="c2", to="b")]
+    agent = agents.agent([listen, GovernedToolsMiddleware(runner)], calls, saver=saver)
+    with pytest.raises(ContinuityError):
+        agent.invoke(ASK, thread(), durability="sync")
+    assert {error.code for error in raised} == {"outcome_not_recorded", "earlier_call_unresolved"}
+    assert {(error.workflow_id, error.page) for error in raised} == {("wf_1", f"{Client.url}/resume-work/wf_1")}
 
 
 def test_the_stored_message_is_read_once_a_message(hall, destination, saver):

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 from contextlib import asynccontextmanager
 
+import psycopg
+import psycopg.rows
 import pytest
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.postgres import PostgresSaver
 from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+from psycopg_pool import ConnectionPool
 
 from continuity.client import RecoveryBlocked
 from continuity.integrations import agoverned_langgraph_tools, governed_langgraph_tools
@@ -45,9 +48,45 @@ def test_postgresql_keeps_a_thread_as_well(hall, destination, postgresql):
     assert len(destination.effects) == 2
 
 
+@pytest.mark.parametrize("pipelined", [False, True])
+def test_a_postgresql_connection_that_does_not_wait_for_its_disk_is_refused(hall, destination, postgresql, pipelined):
+    with PostgresSaver.from_conn_string(postgresql) as saver:
+        saver.setup()
+    with PostgresSaver.from_conn_string(postgresql, pipeline=pipelined) as saver:
+        node = governed_langgraph_tools(runner_of(hall, destination.tool()))
+        graph = agent_graph(node, scripted([call()]), saver)
+        assert len(tool_messages(graph.invoke(ASK, thread(), durability="sync"))) == 1
+        saver.conn.execute("SET synchronous_commit = off")
+        assert stopped(graph, ASK, thread()).code == "checkpointer_not_durable"
+    assert len(destination.effects) == 1
+
+
+def test_a_postgresql_connection_that_commits_nothing_is_refused(hall, destination, postgresql):
+    """It reads back what it wrote, and whoever resumes the thread finds nothing."""
+    with PostgresSaver.from_conn_string(postgresql) as saver:
+        saver.setup()
+    with psycopg.Connection.connect(postgresql, autocommit=False, row_factory=psycopg.rows.dict_row) as connection:
+        node = governed_langgraph_tools(runner_of(hall, destination.tool()))
+        graph = agent_graph(node, scripted([call()]), PostgresSaver(connection))
+        assert stopped(graph, ASK, thread()).code == "checkpointer_not_durable"
+    assert destination.effects == []
+
+
+def test_a_pool_of_postgresql_connections_keeps_a_thread(hall, destination, postgresql):
+    with PostgresSaver.from_conn_string(postgresql) as saver:
+        saver.setup()
+    with ConnectionPool(postgresql, min_size=1, open=True, kwargs={"autocommit": True}) as pool:
+        node = governed_langgraph_tools(runner_of(hall, destination.tool()))
+        graph = agent_graph(node, scripted([call()]), PostgresSaver(pool))
+        assert len(tool_messages(graph.invoke(ASK, thread(), durability="sync"))) == 1
+
+
 @pytest.fixture
 def postgresql(postgresql_server):
     name = postgresql_server.create()
+    # The server of the tests waits for no disk; a saver must be told to.
+    with psycopg.connect(postgresql_server.url(name), autocommit=True) as connection:
+        connection.execute(f"ALTER DATABASE {name} SET synchronous_commit = on")
     yield postgresql_server.url(name)
     postgresql_server.drop(name)
 
@@ -91,6 +130,19 @@ def test_an_awaited_graph_promises_the_same(hall, destination, opened):
     assert (first.code, second.code) == ("outcome_unknown", "needs_confirmation")
     assert [m.tool_call_id for m in tool_messages(values)] == ["c1", "c2"]
     assert len(destination.effects) == 2
+
+
+def test_an_awaited_postgresql_connection_that_does_not_wait_for_its_disk_is_refused(hall, destination, postgresql):
+    async def scenario():
+        async with apostgresql(postgresql) as saver, arunner_of(hall, destination.atool()) as runner:
+            await saver.conn.execute("SET synchronous_commit = off")
+            graph = agent_graph(agoverned_langgraph_tools(runner), scripted([call()]), saver)
+            with pytest.raises(RecoveryBlocked) as caught:
+                await graph.ainvoke(ASK, thread(), durability="sync")
+            return caught.value.code
+
+    assert asyncio.run(scenario()) == "checkpointer_not_durable"
+    assert destination.effects == []
 
 
 def test_an_awaited_graph_refuses_the_same(hall, destination, tmp_path):
