@@ -121,6 +121,8 @@ def _checkpoints(path: Path) -> Iterator[SqliteSaver]:
     connection = sqlite3.connect(path, check_same_thread=False)
     try:
         yield SqliteSaver(connection)
+    except sqlite3.Error as error:
+        raise MistakeError(f"The checkpoint file {path} cannot be used: {error}.") from error
     finally:
         connection.close()
 

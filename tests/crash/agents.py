@@ -11,17 +11,21 @@ import argparse
 import asyncio
 import os
 import signal
+import sqlite3
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from langchain.agents import create_agent
+from langchain_core.tools import StructuredTool
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
-from continuity.client import AsyncContinuityClient
-from continuity.integrations import AsyncGovernedToolRunner
+from continuity.client import AsyncContinuityClient, ContinuityClient, RecoveryBlocked
+from continuity.integrations import AsyncGovernedToolRunner, GovernedToolRunner, GovernedToolsMiddleware
 from continuity.integrations.langgraph import agoverned_langgraph_tools
 from continuity.terminal import address, credential, tell
 from examples import conversation, local_server
@@ -33,6 +37,7 @@ from examples.paying_agent import agent as paying_agent
 from examples.paying_agent import payments_server
 from examples.publishing_agent import agent as publishing_agent
 from tests.crash import forks
+from tests.langgraph.agents import ScriptedModel
 
 AGENTS: Mapping[str, ModuleType] = {
     "publishing": publishing_agent, "paying": paying_agent, "mailing": mailing_agent, "blind": blind_agent,
@@ -103,6 +108,59 @@ async def _awaited(agent: conversation.Agent, options: argparse.Namespace, death
         return conversation.answer_of(options.thread, (await graph.aget_state(config)).values["messages"])
 
 
+def langchain_agent(
+    *, name: str, argv: list[str], environment: Mapping[str, str], die_at: str = "", time: int = 1
+) -> None:
+    """Be the same agent as LangChain makes it, governed by the middleware: its calls start at the same time."""
+    os.environ.update(environment)
+    death = Death(die_at, time)
+    SqliteSaver.put_writes = death.before("writes.before", SqliteSaver.put_writes)
+    SqliteSaver.put = death.before("checkpoint.before", SqliteSaver.put)
+    options = conversation.options_of(AGENTS[name].AGENT, argv)
+    sys.exit(tell(lambda: _first_cause(lambda: _langchain(AGENTS[name].AGENT, options, death)), ask_again=""))
+
+
+def _langchain(agent: conversation.Agent, options: argparse.Namespace, death: Death) -> dict[str, Any]:
+    config = {"configurable": {"thread_id": options.thread}}
+    Path(options.checkpoints).parent.mkdir(exist_ok=True)
+    calls = [
+        {"name": name, "args": dict(arguments), "id": f"call_{number}", "type": "tool_call"}
+        for number, (name, arguments) in enumerate(agent.calls(options), start=1)
+    ]
+    tools = agent.tools(options)
+    with (
+        closing(sqlite3.connect(options.checkpoints, check_same_thread=False)) as connection,
+        ContinuityClient(address(options), credential(), trace=death.passed) as client,
+    ):
+        governed = GovernedToolsMiddleware(GovernedToolRunner(client, tools, namespace=agent.name, enabled=True))
+        built: Any = create_agent(
+            ScriptedModel(replies=[calls]), [_shown(tool.name) for tool in tools], middleware=[governed],
+            checkpointer=SqliteSaver(connection),
+        )  # fmt: skip
+        has_begun = bool(built.get_state(config).values)
+        built.invoke(None if has_begun else {"messages": [("user", "Go.")]}, config, durability="sync")
+        return conversation.answer_of(options.thread, built.get_state(config).values["messages"])
+
+
+def _shown(name: str) -> StructuredTool:
+    """Return what the model sees of a tool; a governed call never reaches it."""
+
+    def never(**_: Any) -> str:
+        raise AssertionError("The agent's own tool was run.")
+
+    return StructuredTool.from_function(never, name=name, description=name, args_schema={"type": "object"})
+
+
+def _first_cause(run: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Raise the stop that those behind it were stopped by: LangGraph may raise any one of them."""
+    try:
+        return run()
+    except RecoveryBlocked as error:
+        if isinstance(error.__cause__, RecoveryBlocked):
+            raise error.__cause__ from None
+        raise
+
+
 def destination(*, name: str, argv: list[str]) -> None:
     """Be the server that an agent acts at."""
     local_server.serve(SERVERS[name].answer, _parser(SERVERS[name]), argv)
@@ -115,4 +173,5 @@ def _parser(server: ModuleType) -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    forks.main({"agent": agent, "awaited_agent": awaited_agent, "destination": destination})
+    jobs = {"agent": agent, "awaited_agent": awaited_agent, "langchain_agent": langchain_agent}
+    forks.main({**jobs, "destination": destination})

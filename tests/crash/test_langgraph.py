@@ -203,11 +203,12 @@ def test_an_agent_killed_anywhere_leaves_a_thread_that_ends_with_one_effect_a_ca
     assert talk.stops == expected
 
 
+@pytest.mark.parametrize("job", ["awaited_agent", "langchain_agent"])
 @pytest.mark.parametrize("death", DEATHS)
-def test_an_agent_on_an_event_loop_is_held_to_the_same(talk_at, death):
+def test_an_agent_on_an_event_loop_and_one_of_langchain_are_held_to_the_same(talk_at, death, job):
     point, time = DEATHS[death]
     with talk_at("blind") as talk:
-        talk.job = "awaited_agent"
+        talk.job = job
         assert talk.run("start", die_at=point, time=time) == (-9, None)
 
         is_finished_once(talk)

@@ -50,6 +50,16 @@ def typed(command):
     return import_module(module).main(arguments)
 
 
+def test_a_checkpoint_file_that_is_none_is_said_in_one_line(shell, tmp_path):
+    (tmp_path / "notes.md").write_text("These are my notes, and no database at all. " * 40)
+    ended = shell([
+        sys.executable, "-m", "examples.publishing_agent.agent", "start", "--thread", "monday",
+        "--checkpoints", "notes.md", "--output", "published",
+    ])  # fmt: skip
+    assert (ended.returncode, len(ended.stderr.splitlines())) == (1, 1)
+    assert "notes.md" in ended.stderr
+
+
 @pytest.mark.parametrize("name", AGENTS)
 def test_a_newcomer_who_types_the_readme_gets_three_effects(shell, tmp_path, name, capsys):
     *service, start, resume = commands(name)
