@@ -473,6 +473,19 @@ def test_what_was_pruned_is_counted_and_said_to_be_gone(site, told, inv):
     assert '"atmem-flow-1-1-of-2-attempts.csv"' in file.headers["Content-Disposition"]
 
 
+def test_a_workflow_of_which_no_attempt_is_kept_does_not_deny_its_charges(site, told, inv):
+    told.charge("c1", 5_000_000, time=1_000_000_000)
+    pruning.prune(site.wiring.observations.store, "local", before_us=1_500_000_000 * 1_000_000)
+
+    reply = get(inv, f"{ACTIVITY}/flow-1")
+
+    assert "1 attempt is no longer kept. The sums above count it." in text_of(reply)
+    assert "$5.00" in text_of(reply)
+    assert "No charge was reported" not in text_of(reply)
+    assert "No attempt is kept whose charges could be listed." in text_of(reply)
+    assert "<table" not in reply.text
+
+
 # ---- both ways to Decisions
 
 
