@@ -7,6 +7,8 @@ Example::
 
     live = OTLPObserver("http://127.0.0.1:4318/v1/traces", then=AtFlowsObserver(atflows_url, token))
     client = ContinuityClient(url, worker_token, observer=live)
+    …
+    live.close()
 
 Rules:
 
@@ -14,12 +16,18 @@ Rules:
 * Cached tokens keep their basis: ``gen_ai.usage.input_tokens`` includes them where the provider's number does.
 * Live, a span takes none of its caller's time: it goes to a bounded queue, is dropped when that is full, and is sent
   by a thread of its own.
+* What is in the queue when the program ends is sent then, for two seconds at most; every span that was not taken is
+  an observation error.
 """
 
 from __future__ import annotations
 
+import atexit
 import hashlib
+import logging
+import os
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Final, Protocol
@@ -34,17 +42,23 @@ except ImportError as error:
     raise ImportError("OpenTelemetry is not installed. In the checkout: python -m pip install '.[otel]'") from error
 
 from continuity.addresses import checked_url
-from continuity.errors import TransportError
+from continuity.errors import TransportError, TransportTimeoutError
+from observations.client import Reporting
 from observations.costs import Attempt, Charge, Outcome, observe_attempt, observe_charge
 from observations.events import Event, EventName
 
 BATCH: Final = 500
 """Most spans of one request."""
 _TIMEOUT_S: Final = 10.0
+_EXIT_S: Final = 2.0
+"""The longest that the end of a program waits for spans to be taken."""
+_EVERY_MS: Final = 250
+"""Between looks at the queue: no thread can be woken by starting one when the program ends."""
 _OPEN_MOST: Final = 10_000
 """Attempts that were seen to begin and not to end; the oldest is forgotten."""
 _ENDS: Final = frozenset({EventName.COMPLETED, EventName.UNKNOWN, EventName.BLOCKED, EventName.ABANDONED})
 _NS_A_US: Final = 1_000
+_log: Final = logging.getLogger("observations")
 _RESOURCE: Final = Resource({"service.name": "atmem-atflows"})
 
 
@@ -161,10 +175,74 @@ class SpanSender:
         self._exporter.shutdown()
 
 
+class _Counted(SpanExporter):
+    """Hands spans to an exporter and keeps count of those that nothing is known of yet."""
+
+    def __init__(self, exporter: SpanExporter, reporting: Reporting) -> None:
+        self._exporter = exporter
+        self._reporting = reporting
+        self.forget()
+        _counted.add(self)
+
+    def forget(self) -> None:
+        """Begin at nothing, as a forked child does: the spans of its parent are its parent's to send."""
+        self._settled = threading.Condition()
+        self._open = 0
+
+    def expect(self) -> None:
+        with self._settled:
+            self._open += 1
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        result = SpanExportResult.FAILURE
+        try:
+            result = self._exporter.export(spans)
+        finally:
+            lost = 0 if result is SpanExportResult.SUCCESS else len(spans)
+            self._settle(len(spans), lost, TransportError("The OTLP address did not take the spans."))
+        return result
+
+    def shutdown(self) -> None:
+        self._exporter.shutdown()
+
+    def wait(self, timeout_s: float) -> bool:
+        """Say whether everything was settled in time."""
+        with self._settled:
+            return self._settled.wait_for(lambda: not self._open, timeout_s)
+
+    def give_up(self) -> int:
+        """Count what is open as lost, and return how much that was."""
+        with self._settled:
+            lost = self._open
+        self._settle(lost, lost, TransportTimeoutError("The spans were not taken in time."))
+        return lost
+
+    def _settle(self, spans: int, lost: int, error: TransportError) -> None:
+        with self._settled:
+            # What was given up may be taken after all; it is counted once.
+            self._open = max(0, self._open - spans)
+            self._settled.notify_all()
+        for _ in range(lost):
+            self._reporting.count(error)
+
+
+_counted: weakref.WeakSet[_Counted] = weakref.WeakSet()
+
+
+def _forget_the_parent_s() -> None:
+    for each in _counted:
+        each.forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_the_parent_s)
+
+
 class OTLPObserver:
     """An observer that exports live, and hands every event on to another one. Threads may share it.
 
-    An attempt becomes a span when its outcome is seen, a charge when it is reported.
+    An attempt becomes a span when its outcome is seen, a charge when it is reported. `close` it; the end of a program
+    that did not sends what is queued, for two seconds at most.
     """
 
     def __init__(self, url: str, *, then: Observer | None = None, exporter: SpanExporter | None = None) -> None:
@@ -174,10 +252,23 @@ class OTLPObserver:
             MalformedError: The address is not what it must be.
         """
         taking = exporter or OTLPSpanExporter(endpoint=checked_url(url), timeout=_TIMEOUT_S)
-        self._processor = BatchSpanProcessor(taking)
+        self._reporting = Reporting(None)
+        self._spans_out = _Counted(taking, self._reporting)
+        self._processor = BatchSpanProcessor(self._spans_out, schedule_delay_millis=_EVERY_MS)
+        atexit.register(self._at_exit)
         self._then = then
         self._lock = threading.Lock()
         self._open: OrderedDict[str, Attempt] = OrderedDict()
+
+    @property
+    def observation_error_count(self) -> int:
+        """How many spans were not taken, as far as is known by now; failures of the other observer are not here."""
+        return self._reporting.error_count
+
+    @property
+    def observation_errors(self) -> list[str]:
+        """The type names of the first 100 of those failures, oldest first."""
+        return self._reporting.errors
 
     def deliver(self, event: Event) -> None:
         """Put what the event completes into the queue, then hand the event on.
@@ -186,13 +277,20 @@ class OTLPObserver:
             ContinuityError: What the other observer raised.
         """
         for span in self._spans(event):
+            self._spans_out.expect()
             self._processor.on_end(span)
         if self._then is not None:
             self._then.deliver(event)
 
     def close(self) -> None:
-        """Send what is in the queue, within ten seconds, and stop."""
+        """Send what is in the queue, within thirty seconds, and stop. What was not taken is counted by then."""
+        atexit.unregister(self._at_exit)
         self._processor.shutdown()  # type: ignore[no-untyped-call]
+        self._spans_out.give_up()
+
+    def _at_exit(self) -> None:
+        if not self._spans_out.wait(_EXIT_S):
+            _log.warning("%d spans were not taken by the OTLP address before the end.", self._spans_out.give_up())
 
     def _spans(self, event: Event) -> list[ReadableSpan]:
         attempt = self._observe(event)

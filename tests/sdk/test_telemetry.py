@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import socket
+import subprocess
+import sys
 import threading
 import time
 
@@ -96,6 +99,54 @@ def test_a_collector_that_hangs_takes_nothing_of_the_caller_s_time():
     assert time.monotonic() - started < 5
     leave.set()
     live.close()
+
+
+SCRIPT = """
+import sys
+from observations.client import ContinuityObserver
+from observations.telemetry import OTLPObserver
+import atexit
+atexit.register(lambda: print(live.observation_error_count, live.observation_errors))
+live = OTLPObserver(sys.argv[1])
+with ContinuityObserver("", "", observer=live).attempt(workflow_id="w", operation_id="o"):
+    pass
+"""
+
+
+def run_script(url):
+    started = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", SCRIPT, url], capture_output=True, text=True, timeout=30, check=True)
+    return done, time.monotonic() - started
+
+
+def test_a_script_that_closes_nothing_sends_its_spans_at_its_end():
+    collector = Collector()
+    with serving_raw(collector) as url:
+        done, _ = run_script(url)
+
+    assert b"execute_tool" in collector.bodies[0]
+    assert done.stdout == "0 []\n"
+
+
+def test_the_end_of_a_script_waits_two_seconds_for_a_collector_and_counts_what_it_did_not_take():
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        done, took = run_script(f"http://127.0.0.1:{silent.getsockname()[1]}/v1/traces")
+
+    assert done.stdout == "1 ['TransportTimeoutError']\n"
+    assert "1 spans were not taken by the OTLP address before the end." in done.stderr
+    assert took < 9
+
+
+def test_spans_that_a_collector_refuses_are_observation_errors():
+    class Refusing(InMemorySpanExporter):
+        def export(self, spans):
+            return SpanExportResult.FAILURE
+
+    live = OTLPObserver(URL, exporter=Refusing())
+    live.deliver(priced(1))
+    live.close()
+
+    assert (live.observation_error_count, live.observation_errors) == (1, ["TransportError"])
 
 
 def test_the_same_attempt_is_the_same_span_wherever_it_is_exported():
