@@ -44,6 +44,10 @@ class SettingsError(Exception):
     """A setting that cannot be used. The message is one line, names it and says what it must be."""
 
 
+class InstanceError(SettingsError):
+    """The setting can be what it is, but what lies there is missing, not private, or in use."""
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Everything that can be set.

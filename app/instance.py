@@ -23,7 +23,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from app.config import Settings, SettingsError
+from app.config import InstanceError, Settings
 from continuity.errors import KeySourceError
 from continuity.vault import files
 
@@ -47,14 +47,14 @@ def prepare(settings: Settings) -> None:
     """Make the folder and the key that signs form tokens where they are missing. Safe to repeat.
 
     Raises:
-        SettingsError: The folder cannot be made, or is not private.
+        InstanceError: The folder cannot be made, or is not private.
         KeySourceError: The key file cannot be made safely.
     """
     os.umask(_UMASK)
     try:
         settings.instance.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise SettingsError(f"ATMEM_INSTANCE: {settings.instance} cannot be made: {error.strerror}.") from error
+        raise InstanceError(f"ATMEM_INSTANCE: {settings.instance} cannot be made: {error.strerror}.") from error
     guard(settings)
     if files.is_unwritten(settings.secret_key_file):
         files.create(settings.secret_key_file, lambda: secrets.token_hex(SECRET_BYTES).encode())
@@ -64,11 +64,11 @@ def guard(settings: Settings) -> None:
     """Set the umask and refuse a folder or a database file that others can reach.
 
     Raises:
-        SettingsError: The folder is missing, somebody else's, or open to others.
+        InstanceError: The folder is missing, somebody else's, or open to others.
     """
     os.umask(_UMASK)
     if not settings.instance.is_dir():
-        raise SettingsError(
+        raise InstanceError(
             f"ATMEM_INSTANCE: {settings.instance} is not there. Run `atmem init` first, or set ATMEM_INSTANCE to the "
             "folder of the instance."
         )
@@ -82,12 +82,12 @@ def read_secret_key(settings: Settings) -> bytes:
 
     Raises:
         KeySourceError: The file is missing or not private.
-        SettingsError: It is too short to be a key.
+        InstanceError: It is too short to be a key.
     """
     with files.opened(settings.secret_key_file, os.O_RDONLY) as descriptor:
         secret = files.read_from(descriptor, 0)
     if not _SECRET_BYTES_MIN <= len(secret) <= _SECRET_BYTES_MAX or len(set(secret)) <= 2:  # noqa: PLR2004
-        raise SettingsError(f"{settings.secret_key_file}: must hold at least {_SECRET_BYTES_MIN} random bytes.")
+        raise InstanceError(f"{settings.secret_key_file}: must hold at least {_SECRET_BYTES_MIN} random bytes.")
     return secret
 
 
@@ -112,7 +112,7 @@ def held(settings: Settings) -> Iterator[None]:
     Servers on one PostgreSQL share a database that is made for it, and nothing is locked.
 
     Raises:
-        SettingsError: Another server holds the instance, or its folder takes no lock.
+        InstanceError: Another server holds the instance, or its folder takes no lock.
     """
     if settings.is_postgresql:
         yield
@@ -122,10 +122,10 @@ def held(settings: Settings) -> Iterator[None]:
     try:
         descriptor = os.open(path, flags, 0o600)
     except OSError as error:
-        raise SettingsError(f"ATMEM_INSTANCE: {path} cannot be opened: {error.strerror}.") from error
+        raise InstanceError(f"ATMEM_INSTANCE: {path} cannot be opened: {error.strerror}.") from error
     try:
         if not _has_locked(descriptor):
-            raise SettingsError(
+            raise InstanceError(
                 f"ATMEM_INSTANCE: another server has {settings.instance} open. On SQLite an instance has one server: "
                 "stop that one first, or use PostgreSQL (ATMEM_DATABASE_URL)."
             )
@@ -143,7 +143,7 @@ def _has_locked(descriptor: int) -> bool:
     except OSError as error:
         if error.errno in {errno.EWOULDBLOCK, errno.EACCES, errno.EDEADLK}:
             return False
-        raise SettingsError(f"ATMEM_INSTANCE: its folder takes no lock: {error.strerror}.") from error
+        raise InstanceError(f"ATMEM_INSTANCE: its folder takes no lock: {error.strerror}.") from error
     return True
 
 
@@ -239,8 +239,8 @@ def _check_private(path: Path, *, wanted: str) -> None:
         # Whoever closes the database last removes its -wal file, between our listing and our look.
         return
     if stat.S_ISLNK(found.st_mode):
-        raise SettingsError(f"ATMEM_INSTANCE: {path} is a symbolic link.")
+        raise InstanceError(f"ATMEM_INSTANCE: {path} is a symbolic link.")
     if found.st_uid != files.effective_user_id():
-        raise SettingsError(f"ATMEM_INSTANCE: {path} belongs to another user.")
+        raise InstanceError(f"ATMEM_INSTANCE: {path} belongs to another user.")
     if found.st_mode & _OTHERS:
-        raise SettingsError(f"ATMEM_INSTANCE: {path} is open to others; it must have mode {wanted}.")
+        raise InstanceError(f"ATMEM_INSTANCE: {path} is open to others; it must have mode {wanted}.")

@@ -15,12 +15,12 @@ from urllib.parse import urlencode
 
 import click
 
-from app.cli import workflow_advice, workflow_text
+from app.cli import refusals, workflow_advice, workflow_text
 from app.cli.remote import PersonConnection, Server, as_anybody, as_person, connected, signed_in
-from app.cli.terminal import Group, ask, json_option, print_facts, print_json
+from app.cli.terminal import Failure, Group, ask, checked_scope, json_option, print_facts, print_json
 from continuity import limits
 from continuity.decisions.phases import Phase
-from continuity.errors import ContinuityError, MalformedError
+from continuity.errors import ContinuityError, MalformedError, error_from_code
 from continuity.jsontext import loads_strict
 from continuity.transport import VIEW_BYTES, Connection
 
@@ -62,7 +62,7 @@ _yes_option = click.option("--yes", "is_sure", is_flag=True, help="Do not ask.")
 @click.option("--principal", "principal_id", required=True, help="Name of who gets it; the same name, the same kind.")
 @click.option("--coordinator", "is_coordinator", is_flag=True, help="For dynamically chosen work in one workspace.")
 @click.option("--observer", "is_observer", is_flag=True, help="For producers of observations; needs --scope.")
-@click.option("--scope", help="Observation scope into which an observer's events go.")
+@click.option("--scope", callback=checked_scope, help="Observation scope into which an observer's events go.")
 @click.option("--workspace", help="Workspace it is for; without one an operator's reaches all of the issuer's.")
 @click.option("--expires", default="90d", show_default=True, help="How long it lives: 30m, 12h, 90d.")
 @click.option("--token-only", is_flag=True, help="Print just the secret, for $(…).")
@@ -154,10 +154,13 @@ def create(*, server: Server, stream: IO[bytes], as_json: bool) -> None:
     try:
         definition = loads_strict(stream.read(limits.DEFINITION_BYTES + limits.ENVELOPE_BYTES + 1))
     except MalformedError as error:
-        raise click.ClickException(f"{stream.name}: {error.message}") from None
+        raise click.ClickException(f"{stream.name}: {error.message} {refusals.NOTHING_CHANGED}") from None
     with connected(server) as connection:
         known = _ids_of_key(connection, definition.get("workflow_key"))
-        view = connection.call("POST", _ROOT, definition, most_bytes=VIEW_BYTES)
+        try:
+            view = connection.call("POST", _ROOT, definition, most_bytes=VIEW_BYTES)
+        except MalformedError as error:
+            raise Failure(f"{stream.name}: {error.message}", code=error.code, as_json=as_json) from None
     if not as_json:
         was_there = view["workflow_id"] in known
         click.echo("It was there already; nothing was changed." if was_there else "Created.", err=True)
@@ -331,7 +334,7 @@ def _named_as_options() -> Iterator[None]:
         message = error.message
         for field, option in _OPTION_OF.items():
             message = re.sub(rf"\b{field}\b", option, message)
-        raise ContinuityError(message, code=error.code) from None
+        raise error_from_code(error.code, message) from None
 
 
 def _view(connection: Connection, workflow_id: str) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 import click
 
+from app.cli.remote import checked_address
 from app.cli.terminal import Group, json_option, print_json, settings
 from app.config import SettingsError
 
@@ -95,7 +96,10 @@ def _tell_imported(done: Imported, name: str, *, as_json: bool) -> None:
 @command.command("export")
 @_scope_option
 @click.option("--output", type=click.File("wb"), default="-", help="File to write; standard output without it.")
-@click.option("--otlp", "otlp_url", help="Send attempts and charges as spans to this OTLP address instead.")
+@click.option(
+    "--otlp", "otlp_url", callback=checked_address,
+    help="Send attempts and charges as spans to this OTLP address instead.",
+)  # fmt: skip
 def export(*, scope: str | None, output: IO[bytes], otlp_url: str | None) -> None:
     """Write the accepted events as JSON lines, or send attempts and charges as OpenTelemetry spans."""
     from app import wiring

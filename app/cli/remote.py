@@ -129,16 +129,17 @@ def _own_url() -> str:
     return instance.served_at(folder) or f"http://{DEFAULT_HOST}:{DEFAULT_PORT}"
 
 
-def _checked_url(_ctx: click.Context, _parameter: click.Parameter, value: str) -> str:
+def checked_address(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+    """Refuse an address that nothing may be sent to, before anything is done."""
     try:
-        return Connection(value).url
+        return None if value is None else Connection(value).url
     except MalformedError as error:
         raise click.BadParameter(error.message) from None
 
 
 _OPTIONS: Final = (
     click.option(
-        "--url", envvar="ATMEM_URL", default=_own_url, callback=_checked_url, show_envvar=True,
+        "--url", envvar="ATMEM_URL", default=_own_url, callback=checked_address, show_envvar=True,
         show_default="where the server of ATMEM_INSTANCE listens", help="Address of the server.",
     ),
     click.option("--username", help=f"Who signs in.  [default: {ADMINISTRATOR}]"),

@@ -12,13 +12,14 @@ from typing import IO, Any, Final
 
 import click
 
-from app.config import Settings, SettingsError, load_settings
-from continuity.errors import ContinuityError, KeySourceError, ThrottledError
+from app.config import InstanceError, Settings, SettingsError, is_scope, load_settings
+from continuity.errors import ContinuityError, KeySourceError, MalformedError, ThrottledError
 
 INSTANCE: Final = "The instance is the folder that ATMEM_INSTANCE names, ./instance without it."
 _OURS: Final = frozenset({"app", "continuity", "migrations", "observations"})
 _FAILED: Final = "failed"
 _UNCHANGED: Final = "Nothing was changed."
+_WRONG_USAGE: Final = 2
 _WIDEST: Final = 100_000
 """Columns of a terminal that never breaks a line."""
 
@@ -26,8 +27,9 @@ _WIDEST: Final = 100_000
 class Failure(click.ClickException):
     """An expected error. With ``--json`` it is one JSON object on standard error, as in a reply of the server."""
 
-    def __init__(self, message: str, *, code: str = _FAILED, as_json: bool = False) -> None:
+    def __init__(self, message: str, *, code: str = _FAILED, as_json: bool = False, status: int = 1) -> None:
         super().__init__(message)
+        self.exit_code = status
         self.code = code
         self.as_json = as_json
 
@@ -39,7 +41,7 @@ class Failure(click.ClickException):
 
 
 class Polite:
-    """Mixed into click's classes: an expected error ends the command with its one line and status 1."""
+    """Mixed into click's classes: an expected error ends the command with its one line and the status of `_status`."""
 
     def invoke(self, ctx: click.Context) -> Any:
         as_json = bool(ctx.params.get("as_json"))
@@ -49,15 +51,24 @@ class Polite:
             # Of a question alone, all of which come before anything is done; click's own word does not say so.
             raise Failure(_UNCHANGED, code="not_answered", as_json=as_json) from None
         except ContinuityError as error:
-            raise Failure(_told(error), code=error.code, as_json=as_json) from None
+            raise Failure(_told(error), code=error.code, as_json=as_json, status=_status(error)) from None
         except SettingsError as error:
-            raise Failure(str(error), code="settings", as_json=as_json) from None
+            raise Failure(str(error), code="settings", as_json=as_json, status=_status(error)) from None
         except ModuleNotFoundError as error:
             raise Failure(_missing(error), code="not_installed", as_json=as_json) from None
         except click.ClickException as error:
             if not as_json or isinstance(error, click.UsageError | Failure):
                 raise
             raise Failure(error.message, as_json=True) from None
+
+
+def _status(error: ContinuityError | SettingsError) -> int:
+    """Return 2 for a variable, option or argument that cannot be what it is; 1 for what is refused or amiss.
+
+    What a file or a hidden prompt holds is neither: a command that sends it on says so by a `Failure` of its own.
+    """
+    is_wrong_usage = isinstance(error, MalformedError | SettingsError) and not isinstance(error, InstanceError)
+    return _WRONG_USAGE if is_wrong_usage else 1
 
 
 def ask(question: str, *, is_sure: bool) -> None:
@@ -130,6 +141,13 @@ def version() -> str:
 def settings() -> Settings:
     """Read the settings of this process's environment."""
     return load_settings(os.environ)
+
+
+def checked_scope(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+    """Refuse text that no observation scope can have as its name, before anything is asked or sent."""
+    if value is not None and not is_scope(value):
+        raise click.BadParameter("must be 1 to 128 of A-Z a-z 0-9 _ -.")
+    return value
 
 
 def json_option(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from app.cli.terminal import InstanceGroup, ask, json_option, plain, print_facts, print_json, print_table, settings
+from app.cli.terminal import (
+    Failure,
+    InstanceGroup,
+    ask,
+    json_option,
+    plain,
+    print_facts,
+    print_json,
+    print_table,
+    settings,
+)
 from continuity.errors import MalformedError, NotFoundError
 
 if TYPE_CHECKING:
@@ -138,7 +148,9 @@ def change_password(ctx: click.Context, *, username: str, password_file: Any, as
         try:
             change.change_password_locally(username, current=current, new=new)
         except MalformedError as error:
-            raise MalformedError(f"{error.message} The current password still holds.") from None
+            raise Failure(
+                f"{error.message} The current password still holds.", code=error.code, as_json=as_json
+            ) from None
         if not as_json:
             click.echo(f"The password of {username} is changed; all sessions have ended.", err=True)
         _show_account(wiring, username, as_json=as_json)

@@ -211,7 +211,7 @@ def test_a_wrong_setting_stops_every_command_with_one_line_that_names_it(instanc
     for command in (["init"], ["serve"], ["status"], ["db", "check"]):
         result = run(*command)
 
-        assert result.exit_code == 1
+        assert result.exit_code == 2
         assert result.stderr.startswith("Error: ATMEM_TRUSTED_PROXIES: ")
         assert result.stderr.count("\n") == 1
     assert not instance.exists()

@@ -133,7 +133,7 @@ def test_importing_from_a_line_behind_the_last_says_so(terminal, tmp_path):
 def test_a_scope_is_checked(terminal, tmp_path):
     done = here(terminal, "import", file_of(tmp_path, event()), "--scope", "a b")
 
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert "--scope" in done.stderr
 
 
