@@ -26,13 +26,13 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from continuity.errors import ContinuityError, TransportError, TransportTimeoutError
+from continuity.errors import TransportError, TransportTimeoutError
 from continuity.transport import Transport
 from observations.events import CachedBasis, Event, EventName
+from observations.failures import Failures
 
 WAIT_S: Final = 2.0
 WORKERS: Final = 8
-ERRORS_KEPT: Final = 100
 _EVENTS_PATH: Final = "/v1/continuity/events"
 
 _slots = threading.BoundedSemaphore(WORKERS)
@@ -132,10 +132,7 @@ class Reporting:
     def __init__(self, observer: Observer | None) -> None:
         """Keep the observer, None for none."""
         self._observer = observer
-        self._lock = threading.Lock()
-        self._error_count = 0
-        self._errors: list[str] = []
-        self._codes: list[str] = []
+        self._failures = Failures()
 
     @property
     def is_on(self) -> bool:
@@ -145,19 +142,17 @@ class Reporting:
     @property
     def error_count(self) -> int:
         """How many events failed, timeouts included."""
-        return self._error_count
+        return self._failures.count
 
     @property
     def errors(self) -> list[str]:
         """The type names of the first 100 failures, oldest first; a copy."""
-        with self._lock:
-            return list(self._errors)
+        return self._failures.errors
 
     @property
     def codes(self) -> list[str]:
         """The codes of the same failures in the same order, the type name where one has none; a copy."""
-        with self._lock:
-            return list(self._codes)
+        return self._failures.codes
 
     def send(self, make: Callable[[], Event]) -> bool:
         """Make an event and deliver it.
@@ -180,12 +175,7 @@ class Reporting:
 
     def count(self, error: Exception) -> None:
         """Count one failure."""
-        with self._lock:
-            self._error_count += 1
-            if len(self._errors) < ERRORS_KEPT:
-                name = type(error).__name__
-                self._errors.append(name)
-                self._codes.append(error.code if isinstance(error, ContinuityError) else name)
+        self._failures.add(error)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

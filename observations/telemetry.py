@@ -43,9 +43,9 @@ except ImportError as error:
 
 from continuity.addresses import checked_url
 from continuity.errors import TransportError, TransportTimeoutError
-from observations.client import Reporting
 from observations.costs import Attempt, Charge, Outcome, observe_attempt, observe_charge
 from observations.events import Event, EventName
+from observations.failures import Failures
 
 BATCH: Final = 500
 """Most spans of one request."""
@@ -178,9 +178,9 @@ class SpanSender:
 class _Counted(SpanExporter):
     """Hands spans to an exporter and keeps count of those that nothing is known of yet."""
 
-    def __init__(self, exporter: SpanExporter, reporting: Reporting) -> None:
+    def __init__(self, exporter: SpanExporter, failures: Failures) -> None:
         self._exporter = exporter
-        self._reporting = reporting
+        self._failures = failures
         self.forget()
         _counted.add(self)
 
@@ -223,7 +223,7 @@ class _Counted(SpanExporter):
             self._open = max(0, self._open - spans)
             self._settled.notify_all()
         for _ in range(lost):
-            self._reporting.count(error)
+            self._failures.add(error)
 
 
 _counted: weakref.WeakSet[_Counted] = weakref.WeakSet()
@@ -252,8 +252,8 @@ class OTLPObserver:
             MalformedError: The address is not what it must be.
         """
         taking = exporter or OTLPSpanExporter(endpoint=checked_url(url), timeout=_TIMEOUT_S)
-        self._reporting = Reporting(None)
-        self._spans_out = _Counted(taking, self._reporting)
+        self._failures = Failures()
+        self._spans_out = _Counted(taking, self._failures)
         self._processor = BatchSpanProcessor(self._spans_out, schedule_delay_millis=_EVERY_MS)
         atexit.register(self._at_exit)
         self._then = then
@@ -263,12 +263,12 @@ class OTLPObserver:
     @property
     def observation_error_count(self) -> int:
         """How many spans were not taken, as far as is known by now; failures of the other observer are not here."""
-        return self._reporting.error_count
+        return self._failures.count
 
     @property
     def observation_errors(self) -> list[str]:
         """The type names of the first 100 of those failures, oldest first."""
-        return self._reporting.errors
+        return self._failures.errors
 
     def deliver(self, event: Event) -> None:
         """Put what the event completes into the queue, then hand the event on.
