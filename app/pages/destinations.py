@@ -1,7 +1,8 @@
 """Where to go on after signing in: a few named places, never an address that came with a request.
 
-``next`` holds a code: ``account``, or ``workflow.`` and a workflow's id. Whatever is none of these leads to the
-first page, and no code is made from what a place is called in the address bar.
+``next`` holds a code: ``account``, ``workflow.`` and a workflow's id, or ``resume-work.`` and the filters that the page
+had, as far as each is known and of its known form. Whatever is none of these leads to the first page, and no code is
+made from what a place is called in the address bar.
 
 Source: security.md W12.
 """
@@ -9,8 +10,10 @@ Source: security.md W12.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
+from urllib.parse import parse_qsl, urlencode
 
 from flask import current_app, request, url_for
 
@@ -22,18 +25,33 @@ NEXT: Final = "next"
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A page with at most one id in its path."""
+    """A page with at most one id in its path, and the filters in its query that are kept."""
 
     endpoint: str
     parameter: str | None = None
     pattern: re.Pattern[str] = re.compile("")
+    filters: Mapping[str, re.Pattern[str]] = field(default_factory=dict)
 
 
+_WORD: Final = re.compile(r"[a-z_]{1,32}")
+_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+_DAY: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,128}")
+_CODE_CHARS: Final = 1_024
+_FILTERS_MOST: Final = 8
 _PLACES: Final = {
     "account": _Place("account.index"),
-    "resume-work": _Place("resume_work.index"),
+    "resume-work": _Place("resume_work.index", filters={"state": _WORD, "workspace": _NAME, "q": _NAME}),
     "workflow": _Place("resume_work.show", "workflow_id", re.compile(WORKFLOW_ID)),
-}
+    "activity": _Place(
+        "activity.index",
+        filters={
+            "days": re.compile(r"[1-9][0-9]{0,3}"), "from": _DAY, "to": _DAY, "scope": _NAME,
+            "demo": re.compile("no"), "outcome": _WORD, "q": _ID,
+        },
+    ),
+    "observed": _Place("activity.show", "workflow_id", _ID),
+}  # fmt: skip
 
 
 def code_here() -> str | None:
@@ -46,21 +64,40 @@ def code_here() -> str | None:
             # A control or a fragment of a thing leads back to the thing.
             return f"{name}.{arguments[place.parameter]}"
         if place.endpoint == endpoint and place.parameter is None:
-            found = name
+            kept = urlencode(_known(place, request.args.items()))
+            found = f"{name}.{kept}" if kept else name
     return found
 
 
 def address(code: str | None) -> str:
     """Return the path for a code that came with a request."""
-    name, _, value = (code or "").partition(".")
+    name, _, value = (code or "")[:_CODE_CHARS].partition(".")
     place = _PLACES.get(name)
-    if place is None or place.endpoint not in current_app.view_functions or not place.pattern.fullmatch(value):
+    if place is None or place.endpoint not in current_app.view_functions:
         return url_for(HOME)
-    arguments: dict[str, Any] = {place.parameter: value} if place.parameter else {}
-    return url_for(place.endpoint, **arguments)
+    arguments = _arguments(place, value)
+    return url_for(HOME) if arguments is None else url_for(place.endpoint, **arguments)
 
 
 def given() -> str | None:
     """Return the code that the current request brings, if it is one."""
     code = request.args.get(NEXT)
     return code if code is not None and address(code) != url_for(HOME) else None
+
+
+def _arguments(place: _Place, value: str) -> dict[str, Any] | None:
+    """Return what the address of a place is built from, None where the value is not wholly of a known form."""
+    if place.parameter is not None:
+        return {place.parameter: value} if place.pattern.fullmatch(value) else None
+    if not value:
+        return {}
+    try:
+        pairs = parse_qsl(value, keep_blank_values=True, strict_parsing=True, max_num_fields=_FILTERS_MOST)
+    except ValueError:
+        return None
+    known = _known(place, pairs)
+    return known if len(known) == len(pairs) else None
+
+
+def _known(place: _Place, pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
+    return {name: value for name, value in pairs if name in place.filters and place.filters[name].fullmatch(value)}

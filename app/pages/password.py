@@ -16,6 +16,7 @@ from app.auth.identity import auth, signed_in, visit
 from app.auth.passwords import LONGEST, SHORTEST
 from app.auth.sessions import SignedIn
 from app.body import read_form
+from app.pages import destinations
 from app.pages.notes import leave_note
 from app.pages.problems import HTML_TYPE, too_often
 from continuity.errors import MalformedError, ThrottledError, UnauthenticatedError
@@ -54,7 +55,9 @@ def change() -> Response:
         answer = _form(person, 429, {"current_password": too_often(error)})
         answer.headers["Retry-After"] = str(error.retry_after_s)
         return answer
-    answer = htmx.see_other(url_for("home.index" if person.must_change else "account.index"))
+    answer = htmx.see_other(
+        destinations.address(destinations.given()) if person.must_change else url_for("account.index")
+    )
     auth().cookie.set(answer, welcome.session.session_id)
     leave_note(answer, "password_changed")
     return answer
@@ -64,6 +67,7 @@ def _form(person: SignedIn, status: int, problems: Mapping[str, str] = _NO_PROBL
     body = render_template(
         "pages/password/show.html",
         layout="layouts/plain.html" if person.must_change else "layouts/signed_in.html",
+        action=url_for("password.change", next=destinations.given()),
         is_forced=person.must_change,
         username=person.username,
         problems=problems,

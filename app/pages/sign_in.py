@@ -35,9 +35,7 @@ def show() -> Response:
     person = person_or_none()
     if person is None:
         return _form(200)
-    return htmx.see_other(
-        url_for("password.show") if person.must_change else destinations.address(destinations.given())
-    )
+    return htmx.see_other(_onward(must_change=person.must_change))
 
 
 @blueprint.post("/login")
@@ -59,8 +57,7 @@ def sign_in() -> Response:
         answer = _form(429, username=username, problem=too_often(error))
         answer.headers["Retry-After"] = str(error.retry_after_s)
         return answer
-    address = url_for("password.show") if welcome.must_change else destinations.address(destinations.given())
-    answer = htmx.see_other(address)
+    answer = htmx.see_other(_onward(must_change=welcome.must_change))
     auth().visitor_cookie.remove(answer)
     auth().cookie.set(answer, welcome.session.session_id)
     return answer
@@ -75,6 +72,12 @@ def sign_out() -> Response:
     auth().cookie.remove(answer)
     answer.headers["Clear-Site-Data"] = '"cache", "storage"'
     return answer
+
+
+def _onward(*, must_change: bool) -> str:
+    """Return where whoever is signed in goes on: by way of a new password, which passes the place on."""
+    code = destinations.given()
+    return url_for("password.show", next=code) if must_change else destinations.address(code)
 
 
 def _form(status: int, *, username: str = "", problem: str = "") -> Response:

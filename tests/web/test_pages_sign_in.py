@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 
 import pytest
@@ -16,8 +17,15 @@ ELSEWHERE = [
     "//e.example", "///e.example", "/\\e.example", "\\/e.example", "/%09/e.example", "\t//e.example", " //e.example",
     "/\n/e.example", "/\0", "https:e.example", "https://e.example", "javascript:alert(1)", "//e.example@localhost",
     "\u2044\u2044e.example", "\uff0f\uff0fe.example", "workflow.", "workflow.//e.example", "workflow.wf_0",
-    "account.x", "account\n",
+    "account.x", "account\n", "account.days=7", "resume-work.x", "resume-work.state=decision&next=//e.example",
+    "resume-work.state=//e.example", "activity.cursor=x", "activity.days=7&days=30", "activity.days=7\n",
+    "activity.q=%2F%2Fe.example", "activity.q=%0d%0aX", "observed.//e.example", "observed.a/b", "observed.",
     "workflow.wf_" + "0" * 32 + "\n", "", "login", "x" * 5000,
+]  # fmt: skip
+
+PAGES = [
+    "/activity", "/activity?days=7", "/activity?from=2026-01-01&to=2026-02-01&scope=local&outcome=unknown&q=flow-1",
+    "/activity/flow-1", "/resume-work", "/resume-work?state=decision", "/resume-work?workspace=main&q=key.1",
 ]  # fmt: skip
 
 
@@ -149,6 +157,37 @@ class TestSigningIn:
         wanted = get(browser, "/account").headers["Location"]
 
         assert sign_in(browser, "ada", password, path=wanted).headers["Location"] == "/account"
+
+    @pytest.mark.parametrize("path", PAGES)
+    def test_goes_on_to_the_page_that_was_wanted_with_its_filters(self, site, path):
+        password = site.person("ada", Role.INVESTIGATOR)
+        browser = site.browser()
+
+        reply = sign_in(browser, "ada", password, path=get(browser, path).headers["Location"])
+
+        assert (reply.status_code, reply.headers["Location"]) == (303, path)
+
+    @pytest.mark.parametrize("path", PAGES)
+    def test_goes_on_to_it_after_a_new_password_that_had_to_be(self, site, path):
+        made = site.wiring.auth.accounts.create("new", role=Role.INVESTIGATOR, workspace_names=[], by=LOCAL)
+        browser = site.browser()
+
+        forced = sign_in(browser, "new", made.password, path=get(browser, path).headers["Location"]).headers["Location"]
+        (action,) = re.findall(r'action="(/password[^"]*)"', get(browser, forced).text)
+        fields = {"current_password": made.password, "new_password": NEW, "again": NEW}
+        reply = post(browser, html.unescape(action), fields)
+
+        assert forced.partition("?")[0] == "/password"
+        assert reply.headers["Location"] == path
+
+    def test_leaves_out_what_no_filter_can_be(self, site):
+        password = site.person("ada")
+        browser = site.browser()
+        wanted = get(browser, "/resume-work?state=decision&q=//e.example&cursor=x&other=1").headers["Location"]
+
+        reply = sign_in(browser, "ada", password, path=wanted)
+
+        assert reply.headers["Location"] == "/resume-work?state=decision"
 
 
 class TestSigningOut:
