@@ -3,7 +3,7 @@
 A worker is killed between the effect and its receipt; a second one resumes; one document is published; what it all
 reportedly cost is in Activity, as made-up data of the scope ``demo``. The
 demo runs the same commands that a person would type and believes only what it finds afterwards: the files on
-the disk and what the server says. It ends with status 0 only if all of it was true.
+the disk and what the server says. It ends with status 0 only if all of it was true, or if whoever watches ends it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, Final, NoReturn
+from typing import Any, Final, NoReturn
 
 import click
 
@@ -38,6 +38,7 @@ ADMINISTRATOR: Final = "administrator"
 STEP_TIMEOUT_S: Final = 60.0
 LEASE_MARGIN_S: Final = 1.0
 STOPPED_SAFELY: Final = 2
+_INTERRUPTED: Final = 130
 SCOPE: Final = "demo"
 """Observation scope of made-up data."""
 COST_MICROUSD: Final = 2_345
@@ -69,14 +70,23 @@ class StoryError(click.ClickException):
 @click.option("--document", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="A file to publish.")
 def command(*, ends: bool, instance: Path | None, document: Path | None) -> None:
     """Publish a document, lose the worker, resume: one publication."""
+    try:
+        _tell(document, instance, ends=ends)
+    except KeyboardInterrupt:
+        click.echo("\nStopped. The story was not told to its end.")
+        raise click.exceptions.Exit(_INTERRUPTED if ends else 0) from None
+
+
+def _tell(document: Path | None, instance: Path | None, *, ends: bool) -> None:
     with _folder(instance) as folder, _Demo.started(folder) as demo:
         demo.is_watched = not ends
         demo.open_dashboard()
         demo.tell(document, is_kept=instance is not None or not ends)
         if ends:
             return
-        click.echo(f"\nThe dashboard stays at {demo.url}: one payment there waits for your decision.")
-        click.echo("Serving until Ctrl-C.")
+        click.echo(
+            f"\nThe dashboard stays at {demo.url}: one payment there waits for your decision.\nServing until Ctrl-C."
+        )
         demo.wait()
     click.echo("Stopped.")
 
@@ -317,14 +327,11 @@ def _wait_until(at_s: float) -> None:
     if not sys.stderr.isatty():
         time.sleep(max(left_s, 0))
         return
-    with click.progressbar(length=int(left_s / _BAR_TICK_S) + 1, label="     lease", file=_stderr()) as bar:
+    stderr, ticks = click.get_text_stream("stderr"), int(left_s / _BAR_TICK_S) + 1
+    with click.progressbar(length=ticks, label="     lease", file=stderr) as bar:
         while time.time() < at_s:
             time.sleep(_BAR_TICK_S)
             bar.update(1)
-
-
-def _stderr() -> IO[str]:
-    return click.get_text_stream("stderr")
 
 
 def _atmem(*words: str) -> list[str]:

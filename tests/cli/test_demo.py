@@ -78,6 +78,24 @@ def test_whoever_ends_the_demo_ends_its_server(tmp_path: Path) -> None:
         os.kill(server, 0)
 
 
+@pytest.mark.parametrize(("options", "status"), [((), 0), (("--exit",), 130)])
+def test_ctrl_c_while_the_lease_lives_ends_the_demo_with_one_line(
+    tmp_path: Path, options: tuple[str, ...], status: int
+) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "app.cli", "demo", *options, "--instance", str(tmp_path / "demo")], cwd=ROOT, text=True,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        while "Its lease protects" not in process.stdout.readline():
+            assert process.poll() is None
+        # A terminal tells all of them, the server too.
+        os.killpg(process.pid, signal.SIGINT)
+        told, errors = process.communicate(timeout=30)
+
+    assert (process.returncode, told, errors) == (status, "\nStopped. The story was not told to its end.\n", "")
+
+
 def test_the_demo_leaves_a_folder_alone_that_is_not_empty(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("mine")
 
