@@ -144,7 +144,10 @@ class DirectoryPublisher:
             raise NotDispatched("The operation's id cannot name a file.")
         document = Document.from_arguments(arguments, operation_id)
         if document.output != self._output:
-            raise NotDispatched("The output directory is not the one that was reviewed.")
+            # Both were chosen by whoever defines and runs the work; the reviewed one stands on its page as well.
+            raise NotDispatched(
+                f"The output directory that was reviewed is {document.output}, and this one is {self._output}."
+            )
         return document
 
     def _publish(self, folder: Folder, document: Document, ends_at_s: float) -> dict[str, Any]:

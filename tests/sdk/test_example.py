@@ -165,7 +165,10 @@ def test_another_output_directory_is_refused_before_the_effect(capsys, tmp_path)
         assert there.receipts()[0]["outcome"] == "not_dispatched"
     printed = json.loads(capsys.readouterr().out)
     assert printed["stopped_safely"] == "not_dispatched"
-    assert "reviewed" in printed["because"]
+    # Reviewed and given, so that the operator need not look for either.
+    assert printed["because"] == (
+        f"The output directory that was reviewed is {tmp_path / 'published'}, and this one is {tmp_path / 'elsewhere'}."
+    )
     assert printed["next"]
     assert not (tmp_path / "elsewhere").exists()
     assert list((tmp_path / "published").iterdir()) == []
