@@ -132,7 +132,7 @@ def test_a_person_says_that_it_happened_and_the_result_is_kept(hall, op, tmp_pat
     agree.get_by_label("Result for the agent, as JSON").fill('{"url": ')
     agree.get_by_label("Why you are sure").fill("Ada has the mail.")
     press(op, "It happened")
-    expect(said(op)).to_contain_text("Something is missing in the form")
+    expect(said(op)).to_contain_text("Something in the form is not right")
     assert op.findings() == []
     take(op.page, "work-incomplete", tmp_path)
     agree.get_by_label("Result for the agent, as JSON").fill('{"url": "https://example.org"}')
