@@ -11,7 +11,8 @@ from typing import Any, Final
 from flask import Flask, Response, redirect, render_template, request
 from htmx_flask import Htmx
 
-LOGIN: Final = "/login"
+ENDED: Final = "/login?ended=yes"
+"""Where a page goes whose session has ended: the sign-in page, which says so."""
 _SEE_OTHER: Final = 303
 
 
@@ -43,7 +44,7 @@ def sign_in_again(address: str) -> Response:
     `address` is built by `url_for`; htmx gets the constant path, since its header moves the browser.
     """
     if is_htmx():
-        return Response(status=401, headers={"HX-Redirect": LOGIN})
+        return Response(status=401, headers={"HX-Redirect": ENDED})
     return see_other(address)
 
 

@@ -89,6 +89,7 @@ def _form(status: int, *, username: str = "", problem: str = "") -> Response:
         action=url_for("sign_in.sign_in", next=destinations.given()),
         username=username,
         problem=problem,
+        is_ended=request.args.get("ended") == "yes",
         is_going_on=destinations.given() is not None,
         is_plain_http=not cookie.is_secure,
     )

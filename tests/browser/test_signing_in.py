@@ -125,9 +125,10 @@ def test_a_session_that_ends_in_a_poll_moves_the_whole_page(people, visit):
     people.end_sessions_of("sleeper")
 
     visit.page.evaluate("htmx.ajax('GET', '/account', '#trouble')")
-    visit.page.wait_for_url("**/login")
+    visit.page.wait_for_url("**/login?ended=yes")
 
     assert visit.heading == "Sign in"
+    expect(visit.page.get_by_text("Your session has ended")).to_be_visible()
     expect(visit.page.locator("form")).to_have_count(1)
 
 
@@ -137,7 +138,7 @@ def test_a_list_left_open_through_the_night_leads_to_the_sign_in_page_by_itself(
     visit.go("/resume-work")
     people.end_sessions_of("night")
 
-    visit.page.wait_for_url("**/login")
+    visit.page.wait_for_url("**/login?ended=yes")
 
     expect(visit.page.locator("form")).to_have_count(1)
 

@@ -126,7 +126,7 @@ def test_nobody_is_led_from_every_page_to_the_sign_in_page(site):
         if path != "/login":
             assert (reply.status_code, reply.headers["Location"].partition("?")[0]) == (303, "/login"), path
             moved = get(browser, path, **HTMX)
-            assert (moved.status_code, moved.headers["HX-Redirect"], moved.data) == (401, "/login", b""), path
+            assert (moved.status_code, moved.headers["HX-Redirect"], moved.data) == (401, "/login?ended=yes", b""), path
 
 
 def test_a_temporary_password_leads_from_every_page_to_a_new_one(site):
@@ -183,7 +183,7 @@ def test_what_a_page_asks_by_itself_keeps_no_session_alive(site):
         for _ in range(31):
             site.clock.advance(60)
             last = get(browser, path, **HTMX)
-        assert (last.status_code, last.headers["HX-Redirect"]) == (401, "/login"), path
+        assert (last.status_code, last.headers["HX-Redirect"]) == (401, "/login?ended=yes"), path
 
 
 def test_what_a_person_asks_keeps_the_session_alive_until_its_end(site):

@@ -304,7 +304,7 @@ def test_polls_do_not_keep_a_session_alive(stage, op):
         replies = [get(op, poll, **HTMX) for poll in polls]
 
     assert [reply.status_code for reply in replies] == [401, 401]
-    assert {reply.headers["HX-Redirect"] for reply in replies} == {"/login"}
+    assert {reply.headers["HX-Redirect"] for reply in replies} == {"/login?ended=yes"}
 
 
 @pytest.mark.parametrize("address", [LIST, None], ids=["list", "workflow"])

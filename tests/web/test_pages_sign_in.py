@@ -190,6 +190,21 @@ class TestSigningIn:
         assert reply.headers["Location"] == "/resume-work?state=decision"
 
 
+    def test_says_that_the_session_has_ended_to_whom_a_poll_sends_here(self, site):
+        password = site.person("ada", Role.INVESTIGATOR)
+        browser = site.signed_in("ada")
+        site.wiring.auth.accounts.set_role("ada", Role.OPERATOR, by=LOCAL)
+
+        reply = get(browser, "/activity/live.html?mark=x", **HTMX)
+        page = get(browser, reply.headers["HX-Redirect"])
+
+        assert (reply.status_code, page.status_code) == (401, 200)
+        assert "Your session has ended" in page.text
+        assert "Your session has ended" not in get(browser, "/login").text
+        assert "Your session has ended" not in get(browser, "/login?ended=other").text
+        assert sign_in(browser, "ada", password, path="/login?ended=yes").headers["Location"] == "/"
+
+
 class TestSigningOut:
     def test_ends_the_session_and_clears_the_browser(self, site):
         site.person("ada")
