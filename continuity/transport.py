@@ -27,7 +27,7 @@ import time
 from collections.abc import Mapping, MutableMapping
 from http.cookiejar import DefaultCookiePolicy
 from types import TracebackType
-from typing import Any, Final, NoReturn, Protocol, Self
+from typing import Any, ClassVar, Final, NoReturn, Protocol, Self
 
 import requests
 import urllib3
@@ -36,7 +36,13 @@ from requests.utils import DEFAULT_CA_BUNDLE_PATH
 
 from continuity.addresses import checked_url
 from continuity.connections import USER_AGENT, Connections
-from continuity.errors import MalformedError, NotReachedError, TransportError, TransportTimeoutError
+from continuity.errors import (
+    MalformedError,
+    NotReachedError,
+    TransportError,
+    TransportTimeoutError,
+    UnauthenticatedError,
+)
 from continuity.jsontext import canonical_bytes
 from continuity.replies import read_reply
 
@@ -67,6 +73,9 @@ class Connection:
     Attributes:
         url: The address without a trailing slash.
     """
+
+    _RENEWAL: ClassVar[str] = ""
+    """Said after a refusal of who asks: how to become somebody who is known."""
 
     def __init__(
         self,
@@ -160,7 +169,12 @@ class Connection:
             _forget_token(error)
             raise self._failure(error, f"{method} {path.partition('?')[0]}") from error
         self._heard(headers)
-        return read_reply(status, headers, reply)
+        try:
+            return read_reply(status, headers, reply)
+        except UnauthenticatedError as error:
+            error.message = f"{error.message}{self._RENEWAL}"
+            error.args = (error.message,)
+            raise
 
     def _proof(self) -> dict[str, str]:
         """Return the headers that say who asks."""
@@ -203,6 +217,11 @@ class Connection:
 
 class Transport(Connection):
     """A connection with one bearer token."""
+
+    _RENEWAL = (
+        " This one is expired, revoked or mistyped; nothing was changed. "
+        "Make a new one with: atmem continuity credential"
+    )
 
     def __init__(
         self,

@@ -12,6 +12,7 @@ from continuity.errors import (
     TransportError,
     TransportTimeoutError,
     UnauthenticatedError,
+    error_from_code,
 )
 
 NOTHING_CHANGED: Final = "Nothing was changed."
@@ -35,6 +36,13 @@ def of_credential(error: ContinuityError, *, variable: str, token: str) -> Conti
             f"Sign in with --username NAME, or use an operator's: {_OPERATORS}"
         )
     return error
+
+
+def of_a_change(error: ContinuityError) -> ContinuityError:
+    """Return the server's refusal of a change as one that says so."""
+    if NOTHING_CHANGED.lower() in error.message.lower():
+        return error
+    return error_from_code(error.code, f"{error.message} {NOTHING_CHANGED}")
 
 
 def of_a_look(error: TransportError, url: str) -> TransportError:

@@ -21,7 +21,14 @@ import click
 
 from app.cli import refusals
 from app.config import DEFAULT_HOST, DEFAULT_PORT
-from continuity.errors import ContinuityError, MalformedError, NotFoundError, NotReachedError, TransportError
+from continuity.errors import (
+    ConflictError,
+    ContinuityError,
+    MalformedError,
+    NotFoundError,
+    NotReachedError,
+    TransportError,
+)
 from continuity.transport import Connection, Transport
 
 ADMINISTRATOR: Final = "administrator"
@@ -49,9 +56,10 @@ class _Asking(Connection):
         changes_nothing = method == "GET" or path == _LOGIN
         try:
             return super().call(method, path, body, **options)
-        except NotFoundError:
-            self._check_prefix()
-            raise
+        except (ConflictError, MalformedError, NotFoundError) as error:
+            if isinstance(error, NotFoundError):
+                self._check_prefix()
+            raise error if changes_nothing else refusals.of_a_change(error) from None
         except TransportError as error:
             if changes_nothing or isinstance(error, NotReachedError):
                 raise refusals.of_a_look(error, self.url) from error

@@ -127,7 +127,7 @@ def test_a_principal_of_another_kind_is_refused_by_the_name_of_the_option(person
     done = person("continuity", "credential", "--principal", "one-kind", "--coordinator", "--workspace", "default")
 
     assert done.exit_code == 1
-    assert "--principal is known with another role or workspace; take another name." in done.stderr
+    assert "--principal is known with another role or workspace; take another name. Nothing was changed." in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_a_revoked_credential_is_refused_from_the_next_call_on(shell, person):
 def test_revoking_nobody_is_a_clear_failure(person):
     done = person("continuity", "revoke", "never-there")
 
-    assert (done.exit_code, done.stderr) == (1, "Error: There is no such principal.\n")
+    assert (done.exit_code, done.stderr) == (1, "Error: There is no such principal. Nothing was changed.\n")
 
 
 # --- Who asks ---
@@ -480,6 +480,18 @@ def test_creating_with_a_key_that_is_used_says_so(operator, work, tmp_path):
 
     assert done.exit_code == 1
     assert "another definition" in done.stderr
+    assert done.stderr.endswith(" Nothing was changed.\n")
+
+
+def test_a_definition_that_is_none_names_the_file_and_says_that_nothing_was_changed(operator, tmp_path):
+    path = tmp_path / "work.json"
+    path.write_text(json.dumps({"workflow_key": "k", "operations": []}))
+
+    done = operator.here("continuity", "create", "--file", str(path))
+
+    assert done.exit_code == 1
+    assert done.stderr.startswith(f"Error: {path}: ")
+    assert done.stderr.endswith(" Nothing was changed.\n")
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"a": 1, "a": 2}', '{"a": NaN}', "\ufeff{}"])
@@ -491,6 +503,7 @@ def test_a_file_that_is_not_the_json_of_a_request_is_refused_before_it_is_sent(o
 
     assert done.exit_code == 1
     assert "broken.json" in done.stderr
+    assert "Nothing was changed." in done.stderr
 
 
 @pytest.mark.parametrize("workflow_id", ["wf_1", "", "../x", "WF_" + "0" * 32])

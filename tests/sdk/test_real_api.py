@@ -379,7 +379,7 @@ def test_a_revoked_credential_is_refused_at_once(host, there):
     principal = f"worker-{workflow_id[:12]}"
     assert host.browser.post("/v1/evidence/revoke", {"principal_id": principal}).status_code == 200
 
-    with pytest.raises(errors.UnauthenticatedError):
+    with pytest.raises(errors.UnauthenticatedError, match=r"nothing was changed.*atmem continuity credential"):
         worker.run_operation(workflow_id, "upload", there.tools())
 
 
