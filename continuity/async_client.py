@@ -104,6 +104,11 @@ class AsyncContinuityClient:
         """The type names of the first 100 of them, oldest first."""
         return self._reporting.errors
 
+    @property
+    def observation_error_codes(self) -> list[str]:
+        """The codes of the same failures, the type name where one has none."""
+        return self._reporting.codes
+
     def page(self, workflow_id: str) -> str:
         """Return the address of the page where people see a workflow and decide about it."""
         return self._client.page(workflow_id)

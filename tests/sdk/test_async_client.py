@@ -535,6 +535,21 @@ class Heard:
         self.events.append(event)
 
 
+class Refusing:
+    def deliver(self, event):
+        raise errors.ForbiddenError(f"Not {event.event_id}.")
+
+
+def test_events_that_are_not_delivered_are_told_by_type_and_by_code():
+    async def main(client):
+        await operation(client)
+        return client.observation_error_count, client.observation_errors, client.observation_error_codes
+
+    view = {"operations": [{"name": "upload", "status": "pending", "attempts": []}]}
+    with world(begin=[granted()], outcome=[accepted()], view=lambda _seen: view) as there:
+        assert run_in(there, main, observer=Refusing()) == (2, ["ForbiddenError"] * 2, ["forbidden"] * 2)
+
+
 def test_charges_are_those_of_the_run_that_records_them():
     observer = Heard()
 
