@@ -29,7 +29,7 @@ IMPORTED_AT_ONCE: Final = 25
 _LINE_BYTES: Final = EVENT_BYTES + 64
 """Read of one line: an event, spaces around it, and whatever shows that it is longer."""
 _READ: Final = 1_000
-_MALFORMED_KEPT: Final = 20
+_MESSAGES_KEPT: Final = 20
 
 
 @dataclass(slots=True)
@@ -43,7 +43,7 @@ class Imported:
         refused: Events that contradict what is known; each is counted once, as everywhere.
         pruned: Events of a time that was pruned; they were not taken in.
         malformed: Lines that are no event.
-        messages: What is wrong with the first of those, by line.
+        messages: What is wrong with the first 20 lines that were refused or are malformed, by line.
         lines: How many lines there are, those before the first that was to be taken in among them.
     """
 
@@ -89,14 +89,14 @@ def import_lines(
     Raises:
         UnavailableError: Storage cannot answer. What `progress` was told last is on disk.
     """
-    done, batch = Imported(), list[Event]()
+    done, batch = Imported(), list[tuple[int, Event]]()
     for number, line in enumerate(lines, start=1):
         done.lines = number
         if number < start_line:
             continue
         event = _read_line(done, number, line)
         if event is not None:
-            batch.append(event)
+            batch.append((number, event))
         if len(batch) == IMPORTED_AT_ONCE:
             _take(ingest, scope, batch, done=done, line=number)
             progress(done)
@@ -112,9 +112,13 @@ def _read_line(done: Imported, number: int, line: bytes) -> Event | None:
         return read_event(_within_limit(line.strip()))
     except MalformedError as error:
         done.malformed += 1
-        if len(done.messages) < _MALFORMED_KEPT:
-            done.messages.append(f"Line {number}: {error.message}")
+        _say(done, number, error.message)
         return None
+
+
+def _say(done: Imported, number: int, message: str) -> None:
+    if len(done.messages) < _MESSAGES_KEPT:
+        done.messages.append(f"Line {number}: {message}")
 
 
 def _within_limit(line: bytes) -> bytes:
@@ -123,8 +127,11 @@ def _within_limit(line: bytes) -> bytes:
     return line
 
 
-def _take(ingest: Ingest, scope: str, batch: list[Event], *, done: Imported, line: int) -> None:
-    results = ingest.accept_all(scope, batch) if batch else []
+def _take(ingest: Ingest, scope: str, batch: list[tuple[int, Event]], *, done: Imported, line: int) -> None:
+    results = ingest.accept_all(scope, [event for _, event in batch]) if batch else []
+    for (number, event), result in zip(batch, results, strict=True):
+        if result is Result.REFUSED:
+            _say(done, number, f"Event {event.event_id} contradicts what is known. Refused; what came first stands.")
     done.accepted += results.count(Result.ACCEPTED)
     done.replayed += results.count(Result.REPLAYED)
     done.refused += results.count(Result.REFUSED)

@@ -50,6 +50,7 @@ def import_(*, stream: IO[bytes], scope: str | None, start_line: int, as_json: b
     from observations.transfer import import_lines, lines_of
 
     last: list[Imported] = []
+    is_whole = False
 
     def progress(done: Imported) -> None:
         last[:] = [done]
@@ -62,18 +63,22 @@ def import_(*, stream: IO[bytes], scope: str | None, start_line: int, as_json: b
             done = import_lines(
                 wiring.ingest_on(observed), into, lines_of(stream), start_line=start_line, progress=progress
             )
+            is_whole = True
         finally:
             if not as_json:
                 click.echo("", err=True)
-            if last and last[0].line:
-                click.echo(f"Up to line {last[0].line} everything is kept; go on with --start-line.", err=True)
+            if last and last[0].line and not is_whole:
+                click.echo(
+                    f"Up to line {last[0].line} everything is kept; go on with --start-line {last[0].line + 1}.",
+                    err=True,
+                )
     if done.lines < start_line and start_line > 1:
         raise click.ClickException(
             f"{name} has {done.lines} lines, and so none to take in from --start-line {start_line}. "
             "Nothing was taken in."
         )
     _tell_imported(done, str(name), as_json=as_json)
-    if done.malformed:
+    if done.malformed or done.refused:
         raise click.exceptions.Exit(1)
 
 
@@ -88,7 +93,7 @@ def _tell_imported(done: Imported, name: str, *, as_json: bool) -> None:
         return
     pruned = f"{done.pruned} of a time that was pruned, " if done.pruned else ""
     click.echo(
-        f"{done.accepted} new, {done.replayed} known, {done.refused} refused as contradicting, {pruned}"
+        f"Done: {done.accepted} new, {done.replayed} known, {done.refused} refused as contradicting, {pruned}"
         f"{done.malformed} malformed."
     )
 

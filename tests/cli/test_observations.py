@@ -38,7 +38,7 @@ def test_events_are_imported_exported_and_counted_again(terminal, tmp_path):
     exported = here(terminal, "export")
     checked = here(terminal, "rebuild", "--check", "--json")
 
-    assert (first.exit_code, first.stdout) == (0, "3 new, 0 known, 0 refused as contradicting, 0 malformed.\n")
+    assert (first.exit_code, first.stdout) == (0, "Done: 3 new, 0 known, 0 refused as contradicting, 0 malformed.\n")
     assert json.loads(again.stdout)["replayed"] == 3
     assert [json.loads(line) for line in exported.stdout.splitlines()] == [each.to_json() for each in told]
     assert json.loads(checked.stdout) == {"events": 3, "sound": True, "problems": [], "rebuilt": False}
@@ -55,6 +55,38 @@ def test_a_file_with_a_wrong_line_says_which_and_fails(terminal, tmp_path):
     assert done.exit_code == 1
     assert "Line 2" in done.stderr
     assert "1 new" in done.stdout
+
+
+def test_lines_that_contradict_are_named_and_fail(terminal, tmp_path):
+    told = [priced(7, event_id="e1"), event(event_id="e2"), *(priced(8, event_id=f"no{n}") for n in range(30))]
+
+    done = here(terminal, "import", file_of(tmp_path, *told))
+
+    assert done.exit_code == 1
+    assert "Line 3: Event no0 contradicts what is known. Refused; what came first stands." in done.stderr
+    assert done.stderr.count("contradicts") == 20
+    assert done.stdout == "Done: 2 new, 0 known, 30 refused as contradicting, 0 malformed.\n"
+
+
+def test_only_an_import_that_is_not_whole_says_where_to_go_on(terminal, tmp_path, monkeypatch):
+    from continuity.errors import UnavailableError  # noqa: PLC0415
+    from observations.ingest import Ingest  # noqa: PLC0415
+
+    path = file_of(tmp_path, *(event(event_id=f"e{n}", attempt_id=f"at_{n}") for n in range(30)))
+    whole = here(terminal, "import", path)
+    accept_all = Ingest.accept_all
+
+    def failing(self, scope, events):
+        if len(events) < 25:
+            raise UnavailableError("Storage cannot answer.")
+        return accept_all(self, scope, events)
+
+    monkeypatch.setattr(Ingest, "accept_all", failing)
+    broken = here(terminal, "import", path)
+
+    assert (whole.exit_code, broken.exit_code) == (0, 1)
+    assert "start-line" not in whole.stderr
+    assert "Up to line 25 everything is kept; go on with --start-line 26." in broken.stderr
 
 
 def test_a_line_without_end_is_one_wrong_line_and_not_read_whole(terminal, tmp_path):
@@ -127,7 +159,7 @@ def test_importing_from_a_line_behind_the_last_says_so(terminal, tmp_path):
     assert behind.exit_code == 1
     assert "has 2 lines, and so none to take in from --start-line 3. Nothing was taken in." in behind.stderr
     assert "Up to line" not in behind.stderr
-    assert (last.exit_code, last.stdout[:6]) == (0, "1 new,")
+    assert (last.exit_code, last.stdout[:12]) == (0, "Done: 1 new,")
 
 
 def test_a_scope_is_checked(terminal, tmp_path):
