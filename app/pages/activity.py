@@ -21,6 +21,7 @@ from app.pages import activity_downloads as downloads
 from app.pages.activity_view import Activity, Observed, Read, activity, observed
 from app.pages.asking import DATES, FILTERS, Question, read_question
 from app.pages.notes import WORDS, leave_note
+from app.pages.workflow_view import FINISHED
 from app.paths import WORKFLOW_ID
 from app.query import read_query
 from app.replies import JSON_TYPE, json_bytes
@@ -210,12 +211,16 @@ def _workflow_page(
     caller: Caller, workflow_id: str, *, scope: str | None, cursor: str | None = None, seen: str = ""
 ) -> Response:
     lines = _find(workflow_id)
-    in_decisions = _is_in_decisions(caller, workflow_id)
+    phase = _phase_in_decisions(caller, workflow_id)
+    in_decisions = phase is not None
     if not lines and not in_decisions:
         raise NotFoundError("There is no such workflow.")
     context = {"workflow_id": workflow_id, "in_decisions": in_decisions, "first_steps": _first_steps(workflow_id)}
     if not lines:
-        return htmx.render(page="pages/activity/nothing.html", fragment="fragments/activity/nothing.html", **context)
+        return htmx.render(
+            page="pages/activity/nothing.html", fragment="fragments/activity/nothing.html",
+            is_finished=phase in FINISHED, **context,
+        )  # fmt: skip
     chosen = _chosen(lines, scope)
     page = _attempts(caller, chosen, cursor)
     others = [line.scope for line in lines if line is not chosen]
@@ -246,15 +251,14 @@ def _attempts(caller: Caller, line: WorkflowLine, cursor: str | None, *, limit: 
     return page
 
 
-def _is_in_decisions(caller: Caller, workflow_id: str) -> bool:
-    """Say whether the person may see the workflow where decisions are made; of a locked vault, nothing."""
+def _phase_in_decisions(caller: Caller, workflow_id: str) -> str | None:
+    """Return the workflow's phase where the person may see its decisions, else None; of a locked vault, nothing."""
     if not _GOVERNED.fullmatch(workflow_id):
-        return False
+        return None
     try:
-        wiring().services.reviewing.pulse(caller, workflow_id)
+        return wiring().services.reviewing.pulse(caller, workflow_id).phase
     except (NotFoundError, SealedError):
-        return False
-    return True
+        return None
 
 
 # ---- files

@@ -513,6 +513,21 @@ def test_work_without_observations_says_that_nothing_was_received(site, inv):
     assert "WORKFLOW_ID" not in text_of(reply)
 
 
+@pytest.mark.parametrize("end", ["done", "stopped"])
+def test_finished_work_without_observations_is_advised_nothing_that_reports_nothing(site, inv, end):
+    scene = Stage(site).mail().enable()
+    if end == "done":
+        scene.begin().succeed()
+    else:
+        scene.stop()
+
+    reply = get(inv, f"{ACTIVITY}/{scene.workflow_id}")
+
+    assert reply.status_code == 200
+    assert "It is finished, and what is finished reports nothing any more." in text_of(reply)
+    assert "run --workflow-id" not in text_of(reply)
+
+
 def test_an_operator_is_led_nowhere_near_activity(site):
     scene = Stage(site).mail()
     Observer(site).story(scene.workflow_id)
