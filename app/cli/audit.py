@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from app.cli.terminal import InstanceGroup, json_option, print_json, print_table, settings
+from app.cli.terminal import Failure, InstanceGroup, json_option, print_json, print_table, settings
+from continuity.errors import MalformedError
 
 if TYPE_CHECKING:
     from app.wiring import Auditing
@@ -128,6 +129,9 @@ def _verified(auditing: Auditing, against: Path | None, *, as_json: bool) -> Any
                 return auditing.verify(progress, against=stream)
         except OSError as error:
             raise click.ClickException(f"{against} cannot be read: {error.strerror or error}.") from None
+        except MalformedError as error:
+            # What the file holds: the option itself is what it must be.
+            raise Failure(error.message, code=error.code, as_json=as_json) from None
 
 
 @contextmanager

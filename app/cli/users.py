@@ -144,8 +144,8 @@ def change_password(ctx: click.Context, *, username: str, password_file: Any, as
         _check_terminal()
     with _wired(ctx) as wiring:
         change = wiring.auth.sign_in
-        current, new = _prompted(change, username) if password_file is None else _from_file(password_file)
         try:
+            current, new = _prompted(change, username) if password_file is None else _from_file(password_file)
             change.change_password_locally(username, current=current, new=new)
         except MalformedError as error:
             raise Failure(

@@ -73,3 +73,12 @@ def test_an_option_that_cannot_be_what_it_is_is_wrong_usage(run, command, named)
     assert done.exit_code == 2, done.output
     assert named in done.stderr
     assert done.stderr.splitlines()[-1].startswith("Error: ")
+
+
+@pytest.mark.parametrize("passwords", ["wrong\nshort\n", f"{'x' * 200}\nfive green doors open slowly\n"])
+def test_what_a_password_file_holds_is_no_wrong_usage(run, tmp_path, passwords):
+    (tmp_path / "passwords").write_text(passwords)
+
+    done = run("users", "change-password", "administrator", "--password-file", str(tmp_path / "passwords"))
+
+    assert done.exit_code == 1, done.output
