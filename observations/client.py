@@ -16,6 +16,7 @@ Example::
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -26,13 +27,14 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from continuity.errors import TransportError, TransportTimeoutError
+from continuity.errors import MalformedError, TransportError, TransportTimeoutError
 from continuity.transport import Transport
 from observations.events import CachedBasis, Event, EventName
 from observations.failures import Failures
 
 WAIT_S: Final = 2.0
 WORKERS: Final = 8
+_log: Final = logging.getLogger("observations")
 _EVENTS_PATH: Final = "/v1/continuity/events"
 
 _slots = threading.BoundedSemaphore(WORKERS)
@@ -167,7 +169,12 @@ class Reporting:
         if self._observer is None:
             return False
         try:
-            self._observer.deliver(make())
+            event = make()
+        except Exception as error:  # noqa: BLE001 - an observer must not be able to disturb the work
+            self.count_own(error, error.message if isinstance(error, MalformedError) else type(error).__name__)
+            return False
+        try:
+            self._observer.deliver(event)
         except Exception as error:  # noqa: BLE001 - an observer must not be able to disturb the work
             self.count(error)
             return False
@@ -176,6 +183,17 @@ class Reporting:
     def count(self, error: Exception) -> None:
         """Count one failure."""
         self._failures.add(error)
+
+    def count_own(self, error: Exception, reason: str) -> None:
+        """Count an event that the caller's own values made impossible, and warn of each reason once.
+
+        Args:
+            error: What to count.
+            reason: The words of a rule, which name the field and never its value: they are logged.
+        """
+        self.count(error)
+        if self._failures.is_first(reason):
+            _log.warning("An event was not reported: %s", reason)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,7 +277,7 @@ def record_charge(
     try:
         basis = None if cached_basis is None else CachedBasis(cached_basis)
     except ValueError as error:
-        attempt.reporting.count(error)
+        attempt.reporting.count_own(error, "cached_basis must be included or separate.")
         return False
     return attempt.send(
         EventName.USAGE, charge_id=charge_id, charge_source=charge_source, input_tokens=input_tokens,

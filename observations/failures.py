@@ -19,6 +19,7 @@ class Failures:
         self._count = 0
         self._errors: list[str] = []
         self._codes: list[str] = []
+        self._said: set[str] = set()
 
     @property
     def count(self) -> int:
@@ -45,3 +46,11 @@ class Failures:
                 name = type(error).__name__
                 self._errors.append(name)
                 self._codes.append(error.code if isinstance(error, ContinuityError) else name)
+
+    def is_first(self, reason: str) -> bool:
+        """Say whether a reason is new, and remember it; after `KEPT` reasons none is."""
+        with self._lock:
+            if reason in self._said or len(self._said) >= KEPT:
+                return False
+            self._said.add(reason)
+            return True

@@ -193,6 +193,31 @@ def test_a_charge_outside_a_callback_or_without_an_observer_is_not_recorded():
 
 
 @pytest.mark.parametrize(
+    ("charge", "said"),
+    [
+        ({"cost_microusd": 5}, "A cost needs a price_source."),
+        ({"input_tokens": "secret"}, "input_tokens must be a whole number from 0 to 2^53-1."),
+        ({"cached_basis": "secret"}, "cached_basis must be included or separate."),
+        ({"model": "secret" * 100}, "model must be text of 1 to 128 characters."),
+    ],
+)
+def test_a_charge_that_breaks_a_rule_is_said_once_by_its_field_and_never_by_its_value(caplog, charge, said):
+    class Nowhere:
+        def deliver(self, event):
+            """Take it."""
+
+    watch = ContinuityObserver("", "", observer=Nowhere())
+    with watch.attempt(workflow_id="w", operation_id="o"):
+        for n in range(3):
+            assert not record_charge(charge_id=f"c{n}", charge_source="y", **charge)
+
+    assert watch.observation_error_count == 3
+    assert [record.getMessage() for record in caplog.records] == [f"An event was not reported: {said}"]
+    assert {record.name for record in caplog.records} == {"observations"}
+    assert "secret" not in caplog.text
+
+
+@pytest.mark.parametrize(
     ("charge", "name"),
     [
         ({"charge_id": "", "charge_source": "y"}, "MalformedError"),
