@@ -192,7 +192,12 @@ def signed_in(server: Server) -> Iterator[PersonConnection]:
     """Sign in for one command. Whoever has a temporary password is told how to replace it."""
     username = server.username or ADMINISTRATOR
     with PersonConnection(server.url) as connection:
-        account = connection.sign_in(username, _password(server, username, connection))
+        password = _password(server, username, connection)
+        try:
+            account = connection.sign_in(username, password)
+        except MalformedError as error:
+            # What a file or a prompt held is refused, and no option that cannot be what it is.
+            raise ContinuityError(error.message, code=error.code) from None
         try:
             if account.get("password_change_required"):
                 raise click.ClickException(

@@ -166,6 +166,15 @@ def test_revoking_nobody_is_a_clear_failure(person):
 # --- Who asks ---
 
 
+def test_a_password_that_can_be_nobodys_is_refused_and_no_wrong_usage(shell, tmp_path):
+    (tmp_path / "long").write_text("x" * 500)
+
+    done = shell.here("continuity", "list", "--username", "administrator", "--password-file", str(tmp_path / "long"))
+
+    assert done.exit_code == 1, done.output
+    assert done.stderr.count("\n") == 1
+
+
 def test_a_wrong_password_is_one_clear_line(shell, tmp_path):
     wrong = tmp_path / "wrong"
     wrong.write_text("not the password\n")
