@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
@@ -13,6 +14,7 @@ import click
 from app.cli.remote import checked_address
 from app.cli.terminal import Group, json_option, print_json, settings
 from app.config import SettingsError
+from continuity.errors import TransportError
 
 if TYPE_CHECKING:
     from observations.pruning import Pruned
@@ -132,10 +134,20 @@ def _send(found: Iterable[Observed], url: str, *, scope: str) -> int:
     except ImportError as error:
         raise click.ClickException(str(error)) from None
     sender, sent = SpanSender(url), 0
+    library = logging.getLogger("opentelemetry")
+    # In its own words it says before the error below what that says.
+    level = library.level
+    library.setLevel(logging.CRITICAL + 1)
     try:
         for batch in _batches(_spans(found, scope=scope), BATCH):
             sent += _send_batch(sender, batch)
+    except TransportError:
+        raise click.ClickException(
+            f"--otlp: {url} did not take the spans; {sent} were sent before. Look whether a collector takes OTLP over "
+            "HTTP there (the path is mostly /v1/traces), and run it again: what was sent already stays one span."
+        ) from None
     finally:
+        library.setLevel(level)
         sender.close()
     return sent
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -193,6 +194,19 @@ def test_attempts_and_charges_are_sent_as_spans(terminal, tmp_path):
 
     assert (done.exit_code, done.stderr) == (0, "3 spans sent.\n")
     assert len(seen) == 1
+
+
+def test_spans_that_nobody_takes_are_told_with_the_address_and_the_next_step(terminal, tmp_path, caplog):
+    here(terminal, "import", file_of(tmp_path, event()))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}/v1/traces"
+
+    done = here(terminal, "export", "--otlp", url)
+
+    assert done.exit_code == 1
+    assert done.stderr.startswith(f"Error: --otlp: {url} did not take the spans; 0 were sent before. Look whether")
+    assert done.stderr.count("\n") == 1
+    assert "opentelemetry" not in {record.name.partition(".")[0] for record in caplog.records}
 
 
 def test_an_observer_s_credential_submits_events_and_nothing_else(terminal):
