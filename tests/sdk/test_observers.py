@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
+from continuity import errors
 from continuity.client import AtFlowsObserver, ContinuityObserver, NotDispatched, RecoveryBlocked, Tool, record_charge
 from continuity.errors import ConflictError, MalformedError, TransportTimeoutError
 from observations import client as producer
 from observations.client import WorkersBusyError
 from observations.events import Event, EventName, parse_event
+from observations.usage import openai_usage
 from tests.sdk.scripts import ABSENT, OPERATION, SUCCESS, WORKFLOW, accepted, completed, granted, world
 from tests.sdk.stub_server import serving
 
@@ -471,3 +475,31 @@ def test_an_ungoverned_attempt_with_wrong_ids_is_counted_and_the_work_goes_on():
         assert server.seen == []
         assert watch.observation_errors == ["MalformedError", "MalformedError"]
     assert done == [True]
+
+
+def test_the_guide_s_example_of_a_price_reports_one():
+    guide = (Path(__file__).parents[2] / "docs" / "observations.md").read_text()
+    (example,) = [block for block in re.findall(r"```python\n(.*?)```", guide, re.DOTALL) if "price_source=" in block]
+    seen = []
+
+    class Keeping:
+        def deliver(self, event):
+            seen.append(event)
+
+    watch = ContinuityObserver("", "", observer=Keeping())
+    response = {"id": "r1", "model": "m", "usage": {"prompt_tokens": 2_000, "completion_tokens": 5}}
+    with watch.attempt(workflow_id="w", operation_id="o"):
+        exec(example, {"openai_usage": openai_usage, "record_charge": record_charge, "response": response})
+
+    assert (seen[1].cost_microusd, seen[1].price_source) == (300, "price-list-2026-11")
+    assert watch.observation_error_count == 0
+
+
+def test_the_guide_names_only_codes_that_there_are():
+    guide = (Path(__file__).parents[2] / "docs" / "observations.md").read_text()
+    rows = re.findall(r"^\| (`[a-z_`, ]+) \|", guide, re.MULTILINE)
+    named = {code for row in rows for code in re.findall(r"`([a-z_]+)`", row)}
+    codes = {getattr(each, "code", None) for each in vars(errors).values()} | {WorkersBusyError.code, "event_conflict"}
+
+    assert "transport_timeout" in named
+    assert named <= codes
