@@ -189,7 +189,6 @@ class TestSigningIn:
 
         assert reply.headers["Location"] == "/resume-work?state=decision"
 
-
     def test_says_that_the_session_has_ended_to_whom_a_poll_sends_here(self, site):
         password = site.person("ada", Role.INVESTIGATOR)
         browser = site.signed_in("ada")
