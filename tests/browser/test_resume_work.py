@@ -335,7 +335,8 @@ def test_a_session_that_ends_leads_the_open_page_to_the_sign_in(hall, sign_in):
     look_at(visit, scene)
     visit.context.clear_cookies()
 
-    visit.page.wait_for_url("**/login", timeout=POLL_MS)
+    visit.page.wait_for_url(lambda url: url.endswith("/login?ended=yes"), timeout=POLL_MS)
+    expect(visit.page.get_by_text("Your session has ended")).to_be_visible()
     expect(visit.page.get_by_role("button", name="Sign in", exact=True)).to_be_visible()
 
 

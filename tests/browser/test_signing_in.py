@@ -30,7 +30,7 @@ def test_the_first_sign_in_leads_through_a_password_of_ones_own(people, visit, t
     take(visit.page, "sign-in", tmp_path)
     visit.sign_in("ada", temporary)
 
-    assert (visit.path, visit.heading) == ("/password", "Choose your password")
+    assert (visit.path, visit.heading) == ("/password?next=account", "Choose your password")
     take(visit.page, "first-password", tmp_path)
     for path in ("/", "/account"):
         visit.go(path)
@@ -40,7 +40,7 @@ def test_the_first_sign_in_leads_through_a_password_of_ones_own(people, visit, t
     visit.field("New password again").fill(NEW)
     visit.page.get_by_role("button", name="Set password and go on").click()
 
-    visit.page.wait_for_url(lambda url: not url.endswith("/password"))
+    visit.page.wait_for_url(lambda url: "/password" not in url)
     expect(visit.page.get_by_role("button", name="Sign out")).to_be_visible()
     visit.go("/account")
     assert visit.heading == "Your account"

@@ -220,7 +220,7 @@ def test_an_import_tells_what_is_wrong_by_line_and_takes_the_rest(store, taking)
     )
 
     assert (done.accepted, done.refused, done.malformed, done.line) == (1, 1, 4, 7)
-    assert [message.partition(":")[0] for message in done.messages] == ["Line 2", "Line 4", "Line 5", "Line 6"]
+    assert [message.partition(":")[0] for message in done.messages] == [f"Line {number}" for number in (2, 4, 5, 6, 7)]
 
 
 def test_an_import_that_was_cut_off_goes_on_where_it_was(store, taking):
