@@ -30,7 +30,7 @@ import sqlalchemy as sa
 from continuity.client import ContinuityClient
 from continuity.store.sqlite import choose_driver
 from continuity.wire import BeginRequest, OutcomeRequest
-from tests.bench.filling import Filled, fill, opened
+from tests.bench.filling import Filled, fill, opened, receipt_of
 from tests.servers import Instance, RunningServer, start, stop
 
 Statement = tuple[str, Any]
@@ -180,18 +180,6 @@ class Replayer:
 
     def close(self) -> None:
         self._closing.close()
-
-
-def receipt_of(grant: dict[str, Any]) -> dict[str, Any]:
-    """Return the body of the outcome that completes a grant."""
-    receipt = {
-        "outcome": "confirmed_succeeded", "operation_id": grant["operation_id"], "effect_id": "file",
-        "result": {"sha256": "0" * 64, "bytes": 200},
-    }  # fmt: skip
-    return {
-        "name": "publish", "run_id": grant["run_id"], "attempt_id": grant["attempt_id"],
-        "lease_token": grant["lease_token"], "receipt": receipt,
-    }  # fmt: skip
 
 
 def main() -> None:
