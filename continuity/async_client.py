@@ -33,10 +33,10 @@ from continuity.delivery import RESEND_FOR_S, Patience, deliver
 from continuity.eventloop import EventLoop
 from continuity.running import OperationRun, Seams, begin_new, new_id
 from continuity.transport import Adapter, elapsed_s
-from observations.client import Observer, Reporting, record_charge
+from observations.client import Observer, Reporting, Watched, record_charge
 
 
-class AsyncContinuityClient:
+class AsyncContinuityClient(Watched):
     """`ContinuityClient` for event loops. Tasks, threads and loops may share it.
 
     Every method does and raises what the one of the same name does. A request whose task is cancelled
@@ -93,21 +93,6 @@ class AsyncContinuityClient:
         """Close the idle connections and let idle threads end. The client stays usable."""
         self._world.close()
         self._client.close()
-
-    @property
-    def observation_error_count(self) -> int:
-        """How many events were not delivered, those with unknown delivery included."""
-        return self._reporting.error_count
-
-    @property
-    def observation_errors(self) -> list[str]:
-        """The type names of the first 100 of them, oldest first."""
-        return self._reporting.errors
-
-    @property
-    def observation_error_codes(self) -> list[str]:
-        """The codes of the same failures, the type name where one has none."""
-        return self._reporting.codes
 
     def page(self, workflow_id: str) -> str:
         """Return the address of the page where people see a workflow and decide about it."""

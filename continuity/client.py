@@ -38,7 +38,7 @@ from continuity.running import OperationRun, Seams, ToolUnavailableError, begin_
 from continuity.stops import OutcomeNotRecorded, RecoveryBlocked
 from continuity.transport import VIEW_BYTES, Adapter, Transport, elapsed_s
 from continuity.worlds import Direct, finished
-from observations.client import AtFlowsObserver, ContinuityObserver, Observer, Reporting, record_charge
+from observations.client import AtFlowsObserver, ContinuityObserver, Observer, Reporting, Watched, record_charge
 
 if TYPE_CHECKING:
     from continuity.async_client import AsyncContinuityClient, alanggraph_node, arecord_charge
@@ -81,7 +81,7 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-class ContinuityClient:
+class ContinuityClient(Watched):
     """A host's connection to one server with one credential. Threads may share it.
 
     Every method raises the error that the server names (`continuity.errors`), or `TransportError` when
@@ -136,21 +136,6 @@ class ContinuityClient:
     def close(self) -> None:
         """Close the idle connections. The client stays usable."""
         self._transport.close()
-
-    @property
-    def observation_error_count(self) -> int:
-        """How many events were not delivered, those with unknown delivery included."""
-        return self._reporting.error_count
-
-    @property
-    def observation_errors(self) -> list[str]:
-        """The type names of the first 100 of them, oldest first."""
-        return self._reporting.errors
-
-    @property
-    def observation_error_codes(self) -> list[str]:
-        """The codes of the same failures, the type name where one has none."""
-        return self._reporting.codes
 
     def page(self, workflow_id: str) -> str:
         """Return the address of the page where people see a workflow and decide about it."""

@@ -196,6 +196,27 @@ class Reporting:
             _log.warning("An event was not reported: %s", reason)
 
 
+class Watched:
+    """What every client says of the events that it could not deliver: it reports through `Reporting`."""
+
+    _reporting: Reporting
+
+    @property
+    def observation_error_count(self) -> int:
+        """How many events were not delivered, those with unknown delivery included."""
+        return self._reporting.error_count
+
+    @property
+    def observation_errors(self) -> list[str]:
+        """The type names of the first 100 failures, oldest first."""
+        return self._reporting.errors
+
+    @property
+    def observation_error_codes(self) -> list[str]:
+        """The codes of the same failures, the type name where one has none."""
+        return self._reporting.codes
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedAttempt:
     """An attempt that events are about.
@@ -286,7 +307,7 @@ def record_charge(
     )  # fmt: skip
 
 
-class ContinuityObserver:
+class ContinuityObserver(Watched):
     """Reports attempts that AtMem does not govern: calls whose repetition nobody decides about.
 
     Example::
@@ -300,21 +321,6 @@ class ContinuityObserver:
     def __init__(self, url: str, token: str, *, observer: Observer | None = None) -> None:
         """Take an address and a producer token, or an `observer` that takes the events instead."""
         self._reporting = Reporting(AtFlowsObserver(url, token) if observer is None else observer)
-
-    @property
-    def observation_error_count(self) -> int:
-        """How many events failed, timeouts included."""
-        return self._reporting.error_count
-
-    @property
-    def observation_errors(self) -> list[str]:
-        """The type names of the first 100 failures, oldest first."""
-        return self._reporting.errors
-
-    @property
-    def observation_error_codes(self) -> list[str]:
-        """The codes of the same failures, the type name where one has none."""
-        return self._reporting.codes
 
     @contextmanager
     def attempt(
