@@ -15,6 +15,7 @@ import os
 import select
 import signal
 import socket
+import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -210,6 +211,8 @@ class Server(TcpWSGIServer):
     ) -> None:
         self.is_stopping = False
         self._is_closed = False
+        # Reentrant, since a signal may arrive while this thread closes.
+        self._closing = threading.RLock()
         self._patience = patience or Patience()
         adjustments = _adjustments(listener, settings)
         dispatcher = Dispatcher()
@@ -231,8 +234,9 @@ class Server(TcpWSGIServer):
     def stop(self) -> None:
         """Begin to stop; safe in a signal handler and in any thread."""
         self.is_stopping = True
-        if not self._is_closed:
-            self.pull_trigger()
+        with self._closing:
+            if not self._is_closed:
+                self.pull_trigger()
 
     def serve(self, *, should_stop: Callable[[], bool] = lambda: False) -> None:
         """Serve until `stop` was called or `should_stop` (asked once a second) says so, then drain."""
@@ -262,7 +266,8 @@ class Server(TcpWSGIServer):
         while self.active_channels and time.monotonic() < until:
             self._close_where(PatientChannel.is_idle)
             self._turn(0.05)
-        self._is_closed = True
+        with self._closing:
+            self._is_closed = True
         self.task_dispatcher.shutdown(timeout=1)
         wasyncore.close_all(self._map, ignore_all=True)
 

@@ -146,6 +146,28 @@ def test_stopping_does_not_wait_for_ever_for_the_other_half_of_a_request(impatie
         assert 1 < seconds_until_closed(connection) < 4
 
 
+class HeldUp(serving.Server):
+    """A server whose stopper is held up just before it wakes the loop, which wakes by itself meanwhile."""
+
+    def pull_trigger(self):
+        with socket.create_connection(self.address, timeout=8):
+            time.sleep(1.5)
+        super().pull_trigger()
+
+
+def test_a_server_that_ends_while_its_stopper_is_held_up_ends_cleanly():
+    listener = serving.listen("127.0.0.1", 0)
+    server = HeldUp(plain_application, listener, load_settings({}), patience=LITTLE)
+    server.address = listener.getsockname()
+    thread = threading.Thread(target=server.serve)
+    thread.start()
+
+    server.stop()
+    thread.join(timeout=8)
+
+    assert not thread.is_alive()
+
+
 @contextmanager
 def slow_connections(server: RunningServer, count: int) -> Iterator[list[socket.socket]]:
     """Hold connections open: a third says nothing, a third stops in the headers, a third in the body."""
