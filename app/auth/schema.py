@@ -6,6 +6,8 @@ Rules:
 * Times are whole microseconds since 1970 in UTC; words (role, kind) are stored as words with a check beside them.
 * No foreign key into another package: workspaces, owners and workflows are known by number alone.
 * ``user_pk`` grows and is never used again (AUTOINCREMENT, identity), so that nobody inherits a history.
+* The secret of a second factor is sealed under a key derived from the instance's secret key (docs/adr/0015), and a
+  recovery code is kept as a keyed hash: neither asks for the vault, which may be locked while people sign in.
 """
 
 from __future__ import annotations
@@ -123,3 +125,60 @@ credentials: Final = sa.Table(
     Index(None, "workflow_pk"),
     sqlite_with_rowid=False,
 )
+
+
+class SecondFactorColumns(TypedColumns):
+    """The second factor of a person: one at most.
+
+    ``confirmed_at`` NULL: it was begun and counts for nothing yet. ``last_step`` is the newest step of 30 seconds
+    whose code was taken; no code of it or of an older one is taken again.
+    """
+
+    user_pk = Column(INTEGER, primary_key=True, autoincrement=False)
+    sealed_secret: Named[bytes] = Column(BYTES)
+    started_at: Named[int] = Column(INTEGER)
+    confirmed_at: Named[int | None] = Column(INTEGER)
+    last_step: Named[int] = Column(INTEGER)
+
+
+second_factors: Final = sa.Table("auth_second_factors", metadata, SecondFactorColumns, sqlite_with_rowid=False)
+
+
+class RecoveryCodeColumns(TypedColumns):
+    """Recovery codes that were not used yet, each by its keyed hash. A used one has no row."""
+
+    user_pk = Column(INTEGER, primary_key=True, autoincrement=False)
+    code_hash = Column(BYTES, primary_key=True)
+
+
+recovery_codes: Final = sa.Table("auth_recovery_codes", metadata, RecoveryCodeColumns, sqlite_with_rowid=False)
+
+
+class ChallengeColumns(TypedColumns):
+    """Who has given the password and owes the code, known by the SHA-256 of a cookie. No session.
+
+    Valid for five minutes while ``stamp`` and ``epoch`` are today's.
+    """
+
+    challenge_hash = Column(BYTES, primary_key=True)
+    user_pk: Named[int] = Column(INTEGER)
+    stamp: Named[int] = Column(INTEGER)
+    epoch: Named[int] = Column(INTEGER)
+    created_at: Named[int] = Column(INTEGER)
+
+
+challenges: Final = sa.Table(
+    "auth_challenges", metadata, ChallengeColumns, Index(None, "user_pk"), Index(None, "created_at"),
+    sqlite_with_rowid=False,
+)  # fmt: skip
+
+
+class PolicyColumns(TypedColumns):
+    """What an administrator has decided for all people. One row at most; none is the default of everything."""
+
+    id = Column(INTEGER, primary_key=True, autoincrement=False)
+    administrators_need_second_factor: Named[bool] = Column(sa.Boolean)
+    changed_at: Named[int] = Column(INTEGER)
+
+
+policy: Final = sa.Table("auth_policy", metadata, PolicyColumns, sa.CheckConstraint("id = 1", name="one_row"))
