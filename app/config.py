@@ -106,6 +106,11 @@ class Settings:
     workers: int = 1
 
     @property
+    def anchor_file(self) -> Path:
+        """Where it is kept how far the database went: beside the shred list, mode 0600."""
+        return self.shred_list.with_name(f"{self.shred_list.name}.anchor")
+
+    @property
     def is_postgresql(self) -> bool:
         return self.database_url.startswith("postgresql")
 

@@ -129,6 +129,12 @@ class IntegrityError(VaultError):
     code = "vault_integrity_error"
 
 
+class RolledBackError(IntegrityError):
+    """The database is older than what is kept of it beside the key. Nothing was decided, and nothing changed."""
+
+    code = "database_rolled_back"
+
+
 class KeySourceError(VaultError):
     """The master key cannot be read or must not be used (for example loose file permissions)."""
 

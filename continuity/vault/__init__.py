@@ -32,6 +32,7 @@ What lives here: keys, envelopes, blind indexes, the shred list. What must not: 
 byte layouts are in ``FORMAT.md``. Errors are those of `continuity.errors.VaultError`.
 """
 
+from continuity.vault.anchor import Anchor, AnchorFile
 from continuity.vault.keyring import KeyInfo, Keyring
 from continuity.vault.keys import EnvironmentKeyProvider, FileKeyProvider, KeyProvider
 from continuity.vault.partition import PartitionKey, WrappedKey
@@ -40,6 +41,8 @@ from continuity.vault.shred import ShredHead, ShredList
 from continuity.vault.vault import NewVault, Vault, create_vault, open_vault
 
 __all__ = [
+    "Anchor",
+    "AnchorFile",
     "EnvironmentKeyProvider",
     "FileKeyProvider",
     "KeyInfo",
