@@ -42,6 +42,8 @@ PUBLIC_ID: Final = sa.String(40)
 
 CAPTURE_MODES: Final = ("full", "metadata", "off")
 VAULT_STATES: Final = ("open", "locked", "rotating")
+ROTATION_STATES: Final = ("adding", "announced", "running", "held", "retiring", "done")
+HOLDER_STATES: Final = ("open", "locked")
 PARTITION_KINDS: Final = ("workflow", "thread", "evidence", "audit", "settings", "owner")
 OWNER_KINDS: Final = (
     "operators",
@@ -72,6 +74,7 @@ class VaultColumns(TypedColumns):
     """The vault: one row, joined into the first SELECT of every decision.
 
     ``proof`` is a keyed hash over what a decision reads of it; without one nothing is decided.
+    ``generation`` rises whenever a process must look again at state or keys; ``key_id`` is the master key that wraps.
     """
 
     id = Column(SMALL, primary_key=True, autoincrement=False)
@@ -88,6 +91,9 @@ class VaultColumns(TypedColumns):
     sealed_canary: Named[bytes] = Column(BYTES)
     wrapped_index_key: Named[bytes] = Column(BYTES)
     proof: Named[bytes | None] = Column(BYTES)
+    generation: Named[int] = Column(INTEGER, server_default=sa.text("1"))
+    locked_at: Named[int | None] = Column(INTEGER)
+    locked_by: Named[str | None] = Column(sa.String(160))
 
 
 vault: Final = sa.Table(
@@ -115,6 +121,52 @@ partitions: Final = sa.Table(
     PartitionColumns,
     _one_of("kind", PARTITION_KINDS),
     Index(None, "key_id", "partition_id"),
+    sqlite_with_rowid=False,
+)
+
+
+class RotationColumns(TypedColumns):
+    """Rotations of the master key, one row each; at most one of them is not ``done``.
+
+    ``total`` and ``done`` count partitions, ``unreadable`` those that do not open and so keep the old key.
+    ``cursor`` is the last partition looked at, ``driven_at`` when somebody last worked on it.
+    """
+
+    rotation_pk = Column(INTEGER, primary_key=True)
+    state: Named[str] = Column(WORD)
+    old_key_id: Named[int] = Column(INTEGER)
+    new_key_id: Named[int] = Column(INTEGER)
+    total: Named[int] = Column(INTEGER)
+    done: Named[int] = Column(INTEGER)
+    unreadable: Named[int] = Column(INTEGER)
+    cursor: Named[str] = Column(PUBLIC_ID)
+    started_at: Named[int] = Column(INTEGER)
+    started_by: Named[str] = Column(sa.String(160))
+    driven_at: Named[int] = Column(INTEGER)
+    finished_at: Named[int | None] = Column(INTEGER)
+
+
+rotations: Final = sa.Table(
+    "continuity_rotations", metadata, RotationColumns, _one_of("state", ROTATION_STATES), sqlite_autoincrement=True
+)
+
+
+class KeyHolderColumns(TypedColumns):
+    """Serving processes: whether each has the keys, which ones by number, and when it said so last."""
+
+    holder_id = Column(PUBLIC_ID, primary_key=True)
+    state: Named[str] = Column(WORD)
+    generation: Named[int] = Column(INTEGER)
+    key_ids: Named[str] = Column(sa.String(200))
+    seen_at: Named[int] = Column(INTEGER)
+
+
+key_holders: Final = sa.Table(
+    "continuity_key_holders",
+    metadata,
+    KeyHolderColumns,
+    _one_of("state", HOLDER_STATES),
+    Index(None, "seen_at"),
     sqlite_with_rowid=False,
 )
 
