@@ -55,7 +55,7 @@ class OwnSessions:
         own = session_rules.hash_of(person.session_id)
         found = [
             OwnSession(
-                handle=_handle(row.session_hash), created_us=row.created_at, seen_us=row.seen_at,
+                handle=handle_of(row.session_hash), created_us=row.created_at, seen_us=row.seen_at,
                 ends_us=row.created_at + self._settings.absolute_s * SECOND_US, is_this=row.session_hash == own,
             )
             for row in rows
@@ -66,7 +66,7 @@ class OwnSessions:
         """End one other session. NotFoundError for one that is not the person's, or not there any more."""
 
         def work(connection: Connection) -> None:
-            wanted = [row.session_hash for row in self._rows(connection, person) if _is_named(row.session_hash, handle)]
+            wanted = [row.session_hash for row in self._rows(connection, person) if is_named(row.session_hash, handle)]
             if not wanted or wanted[0] == session_rules.hash_of(person.session_id):
                 raise NotFoundError("There is no such session any more.")
             self._end(connection, person, wanted, request_id=request_id)
@@ -106,9 +106,9 @@ class OwnSessions:
         self._audit.append(connection, entry, now_us=self._clock.now_us())
 
 
-def _handle(session_hash: bytes) -> str:
+def handle_of(session_hash: bytes) -> str:
     return hmac.digest(session_hash, _PURPOSE, hashlib.sha256).hex()[:_HANDLE_CHARS]
 
 
-def _is_named(session_hash: bytes, handle: str) -> bool:
-    return hmac.compare_digest(_handle(session_hash).encode("ascii"), handle.encode("utf-8", "surrogatepass"))
+def is_named(session_hash: bytes, handle: str) -> bool:
+    return hmac.compare_digest(handle_of(session_hash).encode("ascii"), handle.encode("utf-8", "surrogatepass"))

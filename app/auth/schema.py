@@ -35,7 +35,11 @@ def _one_of(column: str, words: tuple[str, ...]) -> sa.CheckConstraint:
 
 
 class UserColumns(TypedColumns):
-    """People. ``temporary_until`` marks a password that must be changed; ``stamp`` ends sessions when it moves."""
+    """People.
+
+    ``temporary_until`` marks a password that must be changed; ``stamp`` ends sessions when it moves;
+    ``signed_in_at`` is when somebody last came in with a password, NULL before the first time.
+    """
 
     user_pk = Column(INTEGER, primary_key=True)
     user_id: Named[str] = Column(ID, unique=True)
@@ -46,6 +50,7 @@ class UserColumns(TypedColumns):
     created_at: Named[int] = Column(INTEGER)
     disabled_at: Named[int | None] = Column(INTEGER)
     stamp: Named[int] = Column(INTEGER)
+    signed_in_at: Named[int | None] = Column(INTEGER)
 
 
 users: Final = sa.Table("auth_users", metadata, UserColumns, _one_of("role", ROLES), sqlite_autoincrement=True)
@@ -123,6 +128,7 @@ credentials: Final = sa.Table(
     sa.CheckConstraint("(workflow_pk IS NOT NULL) = (kind = 'continuity_host')", name="workflow"),
     Index(None, "owner_pk"),
     Index(None, "workflow_pk"),
+    Index(None, "issued_at", "credential_id"),
     sqlite_with_rowid=False,
 )
 

@@ -32,6 +32,7 @@ from continuity.services.clock import Clock
 from continuity.store.store import Store
 
 WRONG = "Username or password is wrong."
+SIGN_IN = "user.sign_in"
 _WRONG_CURRENT = "The current password is wrong."
 
 
@@ -82,14 +83,14 @@ class SignIn:
         self._limit.count(username, address=visit.address)
         row = self._row(accounts.named(username))
         if not self._is_right(row, password):
-            self._refuse(row, action="user.sign_in", visit=visit)
+            self._refuse(row, action=SIGN_IN, visit=visit)
             raise UnauthenticatedError(WRONG)
         if self._passwords.is_outdated(row.password_hash):
             self._rehash(row, password)
 
         def work(connection: Connection) -> Welcome:
             self._check_unchanged(connection, row, message=WRONG)
-            return self._enter(connection, row, action="user.sign_in", visit=visit, replaced=replaced)
+            return self._enter(connection, row, action=SIGN_IN, visit=visit, replaced=replaced)
 
         return self._store.write(work)
 
@@ -214,6 +215,9 @@ class SignIn:
             sessions.end(connection, replaced)
         throttle.clear_account(connection, row.username)
         opened = self._sessions.open(connection, user_pk=row.user_pk, stamp=row.stamp)
+        if action == SIGN_IN:
+            mine = sa.update(users).where(users.c.user_pk == row.user_pk)
+            connection.execute(mine.values(signed_in_at=self._clock.now_us()))
         self._record(connection, row, action=action, visit=visit)
         return Welcome(opened, row.username, Role(row.role), must_change=row.temporary_until is not None)
 
