@@ -141,6 +141,16 @@ class KeySourceError(VaultError):
     code = "vault_key_unavailable"
 
 
+class SealedFileError(VaultError):
+    """A file sealed under a passphrase does not open; `code` says as much of why as can be told.
+
+    ``sealed_file_foreign`` (not ours), ``sealed_file_purpose`` (of another kind), ``sealed_file_truncated``,
+    ``sealed_file_damaged``, ``sealed_file_unbearable`` (asks for absurd memory or time) or ``wrong_passphrase``.
+    """
+
+    code = "sealed_file_damaged"
+
+
 class ThrottledError(ContinuityError):
     """Too many requests. Nothing has happened; try again after `retry_after_s` seconds."""
 
