@@ -22,10 +22,12 @@ def _create_rotations() -> None:
         sa.Column("state", WORD, nullable=False),
         *(
             sa.Column(name, INTEGER, nullable=False)
-            for name in ("old_key_id", "new_key_id", "total", "done", "unreadable", "started_at", "driven_at")
+            for name in ("old_key_id", "new_key_id", "total", "done", "unreadable")
         ),
         sa.Column("cursor", PUBLIC_ID, nullable=False),
+        sa.Column("started_at", INTEGER, nullable=False),
         sa.Column("started_by", ACTOR, nullable=False),
+        sa.Column("driven_at", INTEGER, nullable=False),
         sa.Column("finished_at", INTEGER, nullable=True),
         sa.CheckConstraint(
             "state IN ('adding', 'announced', 'running', 'held', 'retiring', 'done')",
