@@ -398,3 +398,105 @@ class AuditHeadColumns(TypedColumns):
 
 
 audit_head: Final = sa.Table("continuity_audit_head", metadata, AuditHeadColumns, _single_row())
+
+
+class EvidenceRunColumns(TypedColumns):
+    """Runs of evidence and their tombstones: what agents say they did, outside of governed operations.
+
+    ``evidence_id`` is also the partition id. ``run_ix`` (of workspace and run_id) stays with the tombstone, which has
+    ``deleted_at``, no head and a ``sealed_tombstone``, as a workflow's does.
+    """
+
+    run_pk = Column(INTEGER, primary_key=True)
+    evidence_id: Named[str] = Column(PUBLIC_ID, unique=True)
+    workspace_pk: Named[int] = Column(INTEGER)
+    run_ix: Named[bytes] = Column(BYTES, unique=True)
+    record_count: Named[int] = Column(INTEGER)
+    created_at: Named[int] = Column(INTEGER)
+    received_at: Named[int] = Column(INTEGER)
+    retained_bytes: Named[int] = Column(INTEGER)
+    deleting_at: Named[int | None] = Column(INTEGER)
+    deleted_at: Named[int | None] = Column(INTEGER)
+    sealed_head: Named[bytes | None] = Column(BYTES)
+    sealed_tombstone: Named[bytes | None] = Column(BYTES)
+
+
+evidence_runs: Final = sa.Table(
+    "continuity_evidence_runs",
+    metadata,
+    EvidenceRunColumns,
+    sa.CheckConstraint("(sealed_head IS NULL) = (deleted_at IS NOT NULL)", name="head"),
+    Index(
+        "ix_continuity_evidence_runs_living",
+        "workspace_pk",
+        "run_pk",
+        sqlite_where=sa.text("deleted_at IS NULL"),
+        postgresql_where=sa.text("deleted_at IS NULL"),
+    ),
+    Index(
+        "ix_continuity_evidence_runs_deleting",
+        "deleting_at",
+        sqlite_where=sa.text("deleting_at IS NOT NULL"),
+        postgresql_where=sa.text("deleting_at IS NOT NULL"),
+    ),
+    sqlite_autoincrement=True,
+)
+
+
+class EvidenceColumns(TypedColumns):
+    """Records of runs. ``seq`` counts from 1 in its run; ``hash`` chains it to the one before, as events are.
+
+    ``evidence_pk`` is the order "newest first" of lists, ``event_ix`` of (workspace, producer, epoch, event_id).
+    """
+
+    evidence_pk = Column(INTEGER, primary_key=True)
+    run_pk: Named[int] = Column(INTEGER)
+    seq: Named[int] = Column(INTEGER)
+    workspace_pk: Named[int] = Column(INTEGER)
+    event_ix: Named[bytes] = Column(BYTES, unique=True)
+    received_at: Named[int] = Column(INTEGER)
+    hash: Named[bytes] = Column(BYTES)
+    sealed_record: Named[bytes] = Column(BYTES)
+
+
+evidence: Final = sa.Table(
+    "continuity_evidence",
+    metadata,
+    EvidenceColumns,
+    sa.UniqueConstraint("run_pk", "seq"),
+    Index(None, "workspace_pk", "evidence_pk"),
+    Index(None, "received_at", "evidence_pk"),
+    sqlite_autoincrement=True,
+)
+
+
+class EvidenceContentColumns(TypedColumns):
+    """Exact content of records, where it is kept. In a table of its own: lists never read it."""
+
+    evidence_pk = Column(INTEGER, primary_key=True, autoincrement=False)
+    sealed_content: Named[bytes] = Column(BYTES)
+
+
+evidence_contents: Final = sa.Table("continuity_evidence_contents", metadata, EvidenceContentColumns)
+
+
+class EvidenceTermColumns(TypedColumns):
+    """Blind index of records: run, producer, kind, and the words of what is kept. Its workspace is inside the index."""
+
+    term_ix = Column(BYTES, primary_key=True)
+    evidence_pk = Column(INTEGER, primary_key=True, autoincrement=False)
+
+
+evidence_terms: Final = sa.Table(
+    "continuity_evidence_terms", metadata, EvidenceTermColumns, Index(None, "evidence_pk"), sqlite_with_rowid=False
+)
+
+
+class RunLinkColumns(TypedColumns):
+    """Which workflows the attempts of a run belong to; ``run_ix`` is of (workspace, run_id)."""
+
+    run_ix = Column(BYTES, primary_key=True)
+    workflow_pk = Column(INTEGER, primary_key=True, autoincrement=False)
+
+
+run_links: Final = sa.Table("continuity_run_links", metadata, RunLinkColumns, sqlite_with_rowid=False)
