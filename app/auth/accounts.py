@@ -5,8 +5,12 @@ Rules:
 * A new or reset account has a temporary password: made here from 120 random bits, shown once, valid for 24 hours,
   and good for nothing but choosing another one.
 * Role, password and being enabled move the account's `stamp`, which ends every session of it at once.
-* The last enabled administrator can be neither demoted nor disabled. The rows of all administrators are locked
-  before they are counted, so two demotions at once cannot both go through.
+* The last administrator who can come in can be neither demoted nor disabled; one whose temporary password is over
+  does not count. The rows of all administrators are locked before they are counted, so two demotions at once cannot
+  both go through.
+* A person who does it must be an administrator still, in that very transaction.
+* `seen` is the mark of what somebody decided on (`app.auth.people`); where the account is another by now, nothing
+  is changed. Without it, as on the host's command line, the account is taken as it is.
 * Accounts are disabled and never deleted: a username and a user_id mean one person for good.
 * Usernames are stored in their one canonical form (lower case ASCII) and no other form signs in.
 
@@ -19,17 +23,17 @@ import re
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from app.auth import passwords as password_rules
-from app.auth import sessions, throttle, workspaces
+from app.auth import people, sessions, throttle, workspaces
 from app.auth.passwords import Passwords
 from app.auth.schema import memberships, users
 from app.auth.settings import SECOND_US, AuthSettings
-from continuity.errors import ConflictError, MalformedError, NotFoundError
+from continuity.errors import ConflictError, ForbiddenError, MalformedError, NotFoundError
 from continuity.services.audit import AuditEntry, AuditLog
 from continuity.services.callers import Role
 from continuity.services.clock import Clock
@@ -100,12 +104,11 @@ class Accounts:
         password_hash = self._passwords.hash(made.password)
 
         def work(connection: Connection) -> None:
+            _check_may(connection, by)
             if _find(connection, username) is not None:
                 raise ConflictError("There is an account of this name already.", code="request_conflict")
             user = self._insert(connection, made, role=role, password_hash=password_hash)
-            for name in wanted:
-                workspace_pk = workspaces.ensure(connection, name)
-                connection.execute(sa.insert(memberships).values(user_pk=user.user_pk, workspace_pk=workspace_pk))
+            _join(connection, user.user_pk, wanted)
             self._record(connection, "user.create", user.user_id, by=by, detail={"role": role.value})
 
         try:
@@ -127,38 +130,59 @@ class Accounts:
             # Another process did it at the same moment, and has shown the password.
             return None
 
-    def set_role(self, username: str, role: Role, *, by: By) -> None:
+    def set_role(self, username: str, role: Role, *, by: By, seen: str | None = None) -> None:
         """Change the role and end all sessions. The same role again changes nothing."""
 
         def work(connection: Connection) -> None:
-            user = _locked(connection, username)
+            user = _locked(connection, username, by=by, seen=seen)
             if user.role == role:
                 return
             if role is not Role.ADMINISTRATOR:
-                _check_not_last(connection, user.user_pk)
+                self._check_not_last(connection, user.user_pk)
             _update(connection, user.user_pk, role=role.value)
             self._record(connection, "user.set_role", user.user_id, by=by, detail={"role": role.value})
 
         self._store.write(work)
 
-    def disable(self, username: str, *, by: By) -> None:
+    def set_workspaces(self, username: str, names: Sequence[str], *, by: By, seen: str | None = None) -> None:
+        """Let the person belong to exactly these workspaces, from the next request on. New ones are made.
+
+        Sessions go on: what somebody sees is read at each request.
+        """
+        wanted = sorted(set(names))
+        if not wanted:
+            raise MalformedError("workspace must be given at least once.")
+        for name in wanted:
+            workspaces.check_name(name)
+
+        def work(connection: Connection) -> None:
+            user = _locked(connection, username, by=by, seen=seen)
+            if people.workspaces_of(connection, [user.user_pk])[user.user_pk] == wanted:
+                return
+            connection.execute(sa.delete(memberships).where(memberships.c.user_pk == user.user_pk))
+            _join(connection, user.user_pk, wanted)
+            self._record(connection, "user.set_workspaces", user.user_id, by=by, detail={"workspaces": wanted})
+
+        self._store.write(work)
+
+    def disable(self, username: str, *, by: By, seen: str | None = None) -> None:
         """Refuse sign-in, sessions and issued credentials of this person from now on."""
 
         def work(connection: Connection) -> None:
-            user = _locked(connection, username)
+            user = _locked(connection, username, by=by, seen=seen)
             if user.disabled_at is not None:
                 return
-            _check_not_last(connection, user.user_pk)
+            self._check_not_last(connection, user.user_pk)
             _update(connection, user.user_pk, disabled_at=self._clock.now_us())
             self._record(connection, "user.disable", user.user_id, by=by)
 
         self._store.write(work)
 
-    def enable(self, username: str, *, by: By) -> None:
+    def enable(self, username: str, *, by: By, seen: str | None = None) -> None:
         """Let the person sign in again."""
 
         def work(connection: Connection) -> None:
-            user = _locked(connection, username)
+            user = _locked(connection, username, by=by, seen=seen)
             if user.disabled_at is None:
                 return
             _update(connection, user.user_pk, disabled_at=None)
@@ -166,13 +190,15 @@ class Accounts:
 
         self._store.write(work)
 
-    def reset_password(self, username: str, *, by: By) -> Temporary:
+    def reset_password(self, username: str, *, by: By, seen: str | None = None) -> Temporary:
         """Replace the password by a temporary one and end all sessions."""
         made = self._temporary(username)
         password_hash = self._passwords.hash(made.password)
 
         def work(connection: Connection) -> None:
-            user = _locked(connection, username)
+            user = _locked(connection, username, by=by, seen=seen)
+            if by.actor == f"user:{user.user_id}":
+                raise ConflictError("Your own password is changed on your own page, and not reset.")
             self._set_temporary(connection, user.user_pk, made, password_hash=password_hash)
             self._record(connection, "user.reset_password", user.user_id, by=by)
 
@@ -204,6 +230,21 @@ class Accounts:
     def all(self) -> list[AccountView]:
         """Return all accounts by username, at most 10,000."""
         return self._store.read(_list)
+
+    def _check_not_last(self, connection: Connection, user_pk: int) -> None:
+        """Refuse to lose the last administrator, or the last one who can come in."""
+        now_us = self._clock.now_us()
+        able = {
+            row.user_pk: row.temporary_until is None or row.temporary_until > now_us
+            for row in _administrators(connection)
+        }
+        if user_pk not in able:
+            return
+        is_able = able.pop(user_pk)
+        if not able or (is_able and not any(able.values())):
+            raise ConflictError(
+                "The last administrator can be neither demoted nor disabled.", code="last_administrator"
+            )
 
     def _temporary(self, username: str) -> Temporary:
         until_us = self._clock.now_us() + self._settings.temporary_s * SECOND_US
@@ -247,35 +288,43 @@ def named(username: str) -> sa.ColumnElement[bool]:
     return users.c.username == username if _USERNAME.fullmatch(username) else sa.false()
 
 
-def _find(connection: Connection, username: str) -> sa.Row[int, str, str, int | None] | None:
-    return connection.execute(
-        sa.select(users.c.user_pk, users.c.user_id, users.c.role, users.c.disabled_at)
-        .where(named(username))
-        .with_for_update()
-    ).one_or_none()  # fmt: skip
+def _find(connection: Connection, username: str) -> Any:
+    return connection.execute(sa.select(users).where(named(username)).with_for_update()).one_or_none()
 
 
-def _locked(connection: Connection, username: str) -> sa.Row[int, str, str, int | None]:
+def _locked(connection: Connection, username: str, *, by: By, seen: str | None) -> Any:
     """Return the account's row. Administrators' rows are locked first and in one order, against deadlock."""
-    _administrators(connection)
+    _check_may(connection, by)
     user = _find(connection, username)
     if user is None:
         raise NotFoundError("There is no such account.")
+    if seen is not None and seen != people.mark_of(
+        user, people.workspaces_of(connection, [user.user_pk])[user.user_pk]
+    ):
+        raise ConflictError("The account has changed since it was looked at.", code="stale_revision")
     return user
 
 
-def _administrators(connection: Connection) -> list[int]:
-    return list(connection.execute(
-        sa.select(users.c.user_pk)
+def _check_may(connection: Connection, by: By) -> None:
+    """Refuse a person who is no administrator any more. Locks the rows of all who are."""
+    able = {f"user:{row.user_id}" for row in _administrators(connection)}
+    if by.actor.startswith("user:") and by.actor not in able:
+        raise ForbiddenError("Only administrators manage accounts.")
+
+
+def _administrators(connection: Connection) -> Sequence[Any]:
+    return connection.execute(
+        sa.select(users.c.user_pk, users.c.user_id, users.c.temporary_until)
         .where(users.c.role == Role.ADMINISTRATOR.value, users.c.disabled_at.is_(None))
         .order_by(users.c.user_pk)
         .with_for_update()
-    ).scalars())  # fmt: skip
+    ).all()
 
 
-def _check_not_last(connection: Connection, user_pk: int) -> None:
-    if _administrators(connection) == [user_pk]:
-        raise ConflictError("The last administrator can be neither demoted nor disabled.", code="last_administrator")
+def _join(connection: Connection, user_pk: int, names: Sequence[str]) -> None:
+    for name in names:
+        workspace_pk = workspaces.ensure(connection, name)
+        connection.execute(sa.insert(memberships).values(user_pk=user_pk, workspace_pk=workspace_pk))
 
 
 def _update(connection: Connection, user_pk: int, **values: object) -> None:
