@@ -201,7 +201,7 @@ CONFLICT_CODES: Final = frozenset({
     "clock_moved_backwards", "capture_not_full", "event_conflict", "workflow_paused",
     "effect_may_still_land", "attempt_limit_reached", "operation_final", "workflow_unfinished",
     "capture_in_use", "last_administrator", "request_conflict", "claim_lost", "cursor_gap",
-    "stale_waiting_revision", "already_answered",
+    "stale_waiting_revision", "already_answered", "capture_off", "evidence_deleted", "evidence_limit_reached",
 })  # fmt: skip
 """Codes a `ConflictError` may carry; wire.md's list of 409."""
 

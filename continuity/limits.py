@@ -57,3 +57,17 @@ INTEGER_MAX: Final = 2**53 - 1
 PAGE_DEFAULT: Final = 50
 PAGE_MAX: Final = 200
 EXACT_COUNT_MAX: Final = 1_000
+
+EVIDENCE_BYTES: Final = 256 * 1024
+"""One record of evidence, its content in canonical form."""
+EVIDENCE_RECORDS: Final = 10_000
+EVIDENCE_RUN_BYTES: Final = 64 * 1024 * 1024
+"""Stored bytes of one run: what is exported at once is held in memory."""
+EVIDENCE_WORDS: Final = 256
+"""Distinct words by which one record is found: the first ones of its content."""
+EVIDENCE_WORD_CHARS: Final = 64
+EVIDENCE_SEARCH_CHARS: Final = 200
+EVIDENCE_SEARCH_WORDS: Final = 8
+EVIDENCE_PAGE_BYTES: Final = 2 * 1024 * 1024
+"""Content on one page of a run; one record alone may be larger."""
+RETENTION_MOST_DAYS: Final = 36_500
