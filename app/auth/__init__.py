@@ -9,6 +9,9 @@ passwords       argon2id, and which passwords are refused
 throttle        how often a password may be tried
 sessions        server-side sessions, known by a cookie
 accounts        people: create, role, disable, reset, recover
+people          accounts as an administrator looks at them
+others_sessions everybody's sessions, for administrators
+credential_list credentials as an administrator looks at them
 signin          sign in, change and re-enter a password, sign out
 tokens          the text of a bearer token (pure)
 credentials     issue, revoke and list bearer tokens

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
@@ -104,6 +105,44 @@ class Credentials:
         _check_may_issue(caller)
         return self._store.write(lambda connection: self._revoke(connection, caller, request=request))
 
+    def revoke_one(self, caller: Caller, credential_id: str) -> bool:
+        """End one credential within the caller's scope at once; return whether it was not revoked before."""
+        _check_may_issue(caller)
+
+        def work(connection: Connection) -> bool:
+            row = _found(connection, _issuer(connection, caller), credential_id)
+            return bool(self._end(connection, caller, credentials.c.credential_id == row.credential_id))
+
+        return self._store.write(work)
+
+    def revoke_principal_of(self, caller: Caller, credential_id: str) -> int:
+        """End every credential of the same principal within the caller's scope; return how many were not revoked.
+
+        Finds the principal without its name, so that it works while the vault is locked.
+        """
+        _check_may_issue(caller)
+
+        def work(connection: Connection) -> int:
+            issuer = _issuer(connection, caller)
+            row = _found(connection, issuer, credential_id)
+            return self._end(connection, caller, sa.and_(credentials.c.owner_pk == row.owner_pk, _within(issuer)))
+
+        return self._store.write(work)
+
+    def renew(self, caller: Caller, credential_id: str, *, expires_in_s: int) -> Issued:
+        """Make another credential for the same principal and scope; the older ones stay as they are.
+
+        The caller becomes its issuer: one for "all workspaces of the issuer" reaches those of the caller.
+        """
+        _check_may_issue(caller)
+        before = self._store.read(lambda connection: _grant_of(connection, _issuer(connection, caller), credential_id))
+        name = self._owners.name(before.owner_pk, epoch=before.epoch)
+        grant = GrantRequest(
+            principal_id=name, kind=CallerKind(before.kind), workflow_id=before.workflow_id,
+            workspace=before.workspace, expires_in_s=expires_in_s, observation_scope=before.scope,
+        )  # fmt: skip
+        return self.issue(caller, grant)
+
     def end_of_workflow(self, connection: Connection, workflow_pk: int) -> None:
         """End the credentials of a workflow's workers, in the transaction that destroys the workflow."""
         alive = sa.and_(credentials.c.workflow_pk == workflow_pk, credentials.c.revoked_at.is_(None))
@@ -161,6 +200,9 @@ class Credentials:
             ours = sa.and_(ours, credentials.c.workspace_pk == workspace_pk)
         if connection.execute(sa.select(credentials.c.credential_id).where(ours).limit(1)).first() is None:
             raise _unknown_principal()
+        return self._end(connection, caller, ours)
+
+    def _end(self, connection: Connection, caller: Caller, ours: sa.ColumnElement[bool]) -> int:
         now_us = self._clock.now_us()
         ended = connection.execute(
             sa.update(credentials).where(ours, credentials.c.revoked_at.is_(None)).values(revoked_at=now_us)
@@ -220,6 +262,29 @@ def _issuer(connection: Connection, caller: Caller) -> _Issuer:
         sa.select(memberships.c.workspace_pk).where(memberships.c.user_pk == row.user_pk)
     ).scalars()
     return _Issuer(row.user_pk, frozenset(scope))
+
+
+def _found(connection: Connection, issuer: _Issuer, credential_id: str) -> Any:
+    row = connection.execute(
+        sa.select(credentials.c.credential_id, credentials.c.owner_pk)
+        .where(credentials.c.credential_id == credential_id, _within(issuer))
+    ).one_or_none()  # fmt: skip
+    if row is None:
+        raise NotFoundError("There is no such credential.")
+    return row
+
+
+def _grant_of(connection: Connection, issuer: _Issuer, credential_id: str) -> Any:
+    _found(connection, issuer, credential_id)
+    return connection.execute(
+        sa.select(
+            credentials.c.owner_pk, credentials.c.epoch, credentials.c.kind, credentials.c.scope,
+            workflows.c.workflow_id, workspace_rows.c.name.label("workspace"),
+        )
+        .outerjoin(workflows, workflows.c.workflow_pk == credentials.c.workflow_pk)
+        .outerjoin(workspace_rows, workspace_rows.c.workspace_pk == credentials.c.workspace_pk)
+        .where(credentials.c.credential_id == credential_id)
+    ).one()  # fmt: skip
 
 
 def _reach(connection: Connection, issuer: _Issuer, grant: GrantRequest) -> tuple[int | None, int | None]:
