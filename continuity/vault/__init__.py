@@ -34,8 +34,9 @@ byte layouts are in ``FORMAT.md``. Errors are those of `continuity.errors.VaultE
 
 from continuity.vault.anchor import Anchor, AnchorFile
 from continuity.vault.keyring import KeyInfo, Keyring
-from continuity.vault.keys import EnvironmentKeyProvider, FileKeyProvider, KeyProvider
+from continuity.vault.keys import EnvironmentKeyProvider, FileKeyProvider, KeyProvider, RotatingKeys
 from continuity.vault.partition import PartitionKey, WrappedKey
+from continuity.vault.passkeys import PassphraseKeyProvider, SealedKeyFile
 from continuity.vault.place import Place
 from continuity.vault.shred import ShredHead, ShredList
 from continuity.vault.vault import NewVault, Vault, create_vault, open_vault
@@ -50,7 +51,10 @@ __all__ = [
     "Keyring",
     "NewVault",
     "PartitionKey",
+    "PassphraseKeyProvider",
     "Place",
+    "RotatingKeys",
+    "SealedKeyFile",
     "ShredHead",
     "ShredList",
     "Vault",

@@ -133,6 +133,69 @@ def create(path: Path, make_content: Callable[[], bytes]) -> None:
         raise KeySourceError(f"{path} {problem}.")
 
 
+def replace(path: Path, make_content: Callable[[], bytes]) -> None:
+    """Put new content in place of a private file, whole or not at all, durable before this returns.
+
+    Args:
+        path: A private file, or a name not in use; its folder exists.
+        make_content: Gives all of the file from now on; a function, so that no error carries a secret.
+
+    Raises:
+        KeySourceError: What is there breaks a rule of this module, or the folder cannot be written. What was there
+            before stands.
+    """
+    if path.exists() or path.is_symlink():
+        with opened(path, os.O_RDONLY):
+            pass
+    partial = path.with_name(f"{path.name}.new")
+    # Of a process that was killed at it: nobody was told of what it holds.
+    destroy(partial)
+    create(partial, make_content)
+    try:
+        partial.replace(path)
+    except OSError as exc:
+        destroy(partial)
+        raise KeySourceError(f"{path} cannot be written: {exc.strerror}.") from exc
+    problem = _synced(path.parent)
+    if problem:
+        raise KeySourceError(f"{path} {problem}.")
+
+
+def destroy(path: Path) -> None:
+    """Overwrite a file of ours and remove its name, durably. One that is not there is no error.
+
+    A file system or disk that writes elsewhere keeps the old bytes until it uses their place again.
+
+    Raises:
+        KeySourceError: It cannot be removed, or is not a private file of ours. It is still there.
+    """
+    if not (path.exists() or path.is_symlink()):
+        return
+    try:
+        with opened(path, os.O_RDWR) as descriptor:
+            write_all(descriptor, bytes(os.fstat(descriptor).st_size))
+            sync(descriptor)
+        path.unlink()
+    except OSError as exc:
+        raise KeySourceError(f"{path} cannot be removed: {exc.strerror}.") from exc
+    problem = _synced(path.parent)
+    if problem:
+        raise KeySourceError(f"{path} {problem}.")
+
+
+def read(path: Path, *, most: int) -> bytes:
+    """Read a private file of at most so many bytes.
+
+    Raises:
+        KeySourceError: It is missing, breaks a rule of this module, or is larger: then it is not ours.
+    """
+    with opened(path, os.O_RDONLY) as descriptor:
+        # Above the limit it is not ours: do not read a huge file to say so.
+        if os.fstat(descriptor).st_size > most:
+            raise KeySourceError(f"{path} is too large to be what it should be.")
+        return read_from(descriptor, 0)
+
+
 def _claimed(path: Path) -> int:
     """Open an empty file of ours for writing, locked until it is closed; make it, or take the one that is there."""
     try:

@@ -14,12 +14,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from continuity.errors import DecryptionError, KeySourceError
 from continuity.vault.envelope import KEY_BYTES, KEY_ID_MAX
+
+KEYS_MAX: Final = 16
+"""Keys in one file, value or hand-over. A rotation needs two; more are what failed rotations leave behind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +138,11 @@ class Keyring:
             raise KeySourceError("There is no master key of that id.")
         rest = {other: self._keys[other] for other in self._keys if other != key_id}
         return Keyring(rest, primary_id=self.primary_id)
+
+    @property
+    def key_ids(self) -> frozenset[int]:
+        """Which keys there are."""
+        return frozenset(self._keys)
 
     def info(self) -> tuple[KeyInfo, ...]:
         """Tell which keys there are.

@@ -1,11 +1,14 @@
 """Where master keys come from: a private file or an environment variable. Layouts: ``FORMAT.md``.
 
+Others: a file sealed under a passphrase (`continuity.vault.passkeys`), a key service (`continuity.vault.transit`).
+
 Rules:
 
 * A provider answers a `Keyring` or raises `KeySourceError` with the reason. It never guesses: a file or
   value that is not exactly of the documented form is refused whole.
 * No key byte gets into a message, a repr, or the variables of a frame that raises.
-* A key file is created once and never overwritten.
+* A key is durable at its source before `RotatingKeys.add` returns, and stays there until `RotatingKeys.drop`.
+* Which key wraps stands in the vault's row; what a source says of that only counts for a vault that has none yet.
 """
 
 from __future__ import annotations
@@ -18,15 +21,13 @@ from collections.abc import Callable, Iterable, MutableMapping
 from pathlib import Path
 from typing import Final, NoReturn, Protocol
 
-from continuity.errors import KeySourceError
-from continuity.vault import files
+from continuity.errors import KeySourceError, SealedError
+from continuity.vault import cleartext, files
 from continuity.vault.envelope import KEY_BYTES, KEY_ID_MAX
-from continuity.vault.keyring import Keyring
+from continuity.vault.keyring import KEYS_MAX, Keyring
 
 ENVIRONMENT_NAME: Final = "ATMEM_VAULT_KEY"
 FIRST_KEY_ID: Final = 1
-KEYS_MAX: Final = 16
-"""Keys in one file or value. A rotation needs two; more are what failed rotations leave behind."""
 
 FILE_HEAD: Final = b"atmem-vault-key 1\n"
 _FILE_LINE: Final = re.compile(rb"([1-9][0-9]{0,9}) (primary|accepted) ([A-Za-z0-9+/]{43}=)\n")
@@ -41,7 +42,7 @@ class KeyProvider(Protocol):
 
     @property
     def kind(self) -> str:
-        """Short name for status pages: ``file``, ``environment`` and the like."""
+        """Short name for status pages: ``file``, ``environment``, ``passphrase``, ``transit``."""
 
     def load(self) -> Keyring:
         """Fetch the keys.
@@ -51,6 +52,32 @@ class KeyProvider(Protocol):
 
         Raises:
             KeySourceError: They cannot be had or must not be used. Nothing has happened.
+            SealedError: They wait for a passphrase that nobody has given. Nothing has happened.
+        """
+
+
+class RotatingKeys(KeyProvider, Protocol):
+    """A source whose keys change. Every method may be called again after a kill: what is done stays done."""
+
+    def next_key_id(self, current: int) -> int:
+        """Say which number the key after `current` has or will have.
+
+        Raises:
+            KeySourceError: There can be none as things are; the message says what to do.
+        """
+
+    def add(self, key_id: int) -> Keyring:
+        """Make a key that only unwraps as yet, durable at the source before this returns; keep one that is there.
+
+        Raises:
+            KeySourceError: It cannot be made durable. It may be there or not; call again.
+        """
+
+    def settle(self, key_id: int, *, keep: frozenset[int]) -> None:
+        """Let a key be the source's first one, and drop all but it and `keep` for ever.
+
+        Raises:
+            KeySourceError: The source cannot be written. It may have been; call again.
         """
 
 
@@ -75,7 +102,7 @@ class FileKeyProvider:
         Raises:
             KeySourceError: The file exists, or cannot be made safely. No key has been made.
         """
-        files.create(self.path, lambda: _file_content(entropy(KEY_BYTES)))
+        files.create(self.path, lambda: _file_content([(FIRST_KEY_ID, True, entropy(KEY_BYTES))]))
         return self.load()
 
     def load(self) -> Keyring:
@@ -91,6 +118,27 @@ class FileKeyProvider:
         if keyring is None:
             raise KeySourceError(f"{self.path} is not a complete vault key file of format 1.")
         return keyring
+
+    def store(self, keyring: Keyring) -> None:
+        """Put a file with these keys in place of what is there, durably. Raises `KeySourceError`."""
+        files.replace(self.path, lambda: _ring_content(keyring))
+
+    def next_key_id(self, current: int) -> int:
+        """See `RotatingKeys`."""
+        return next_after(self.load(), current)
+
+    def add(self, key_id: int) -> Keyring:
+        """See `RotatingKeys`."""
+        ring = with_new_key(self.load(), key_id)
+        self.store(ring)
+        return self.load()
+
+    def settle(self, key_id: int, *, keep: frozenset[int]) -> None:
+        """See `RotatingKeys`."""
+        ring = self.load()
+        wanted = only(ring, key_id, keep=keep)
+        if (wanted.key_ids, wanted.primary_id) != (ring.key_ids, ring.primary_id):
+            self.store(wanted)
 
     def _entries(self) -> list[_Entry] | None:
         with files.opened(self.path, os.O_RDONLY) as descriptor:
@@ -109,7 +157,7 @@ class EnvironmentKeyProvider:
 
     kind: Final = "environment"
 
-    __slots__ = ("_keyring", "_name")
+    __slots__ = ("_is_forgotten", "_keyring", "_name")
 
     def __init__(self, *, name: str = ENVIRONMENT_NAME, environment: MutableMapping[str, str] = os.environ) -> None:
         """Take the value of `name` out of `environment`.
@@ -119,6 +167,7 @@ class EnvironmentKeyProvider:
             environment: Where it is looked up and removed.
         """
         self._name = name
+        self._is_forgotten = False
         _wipe(name)
         self._keyring = _keyring(_value_entries(environment.pop(name, "")))
 
@@ -130,12 +179,39 @@ class EnvironmentKeyProvider:
 
         Raises:
             KeySourceError: The variable was not set or not of the documented form.
+            SealedError: They were dropped since.
         """
+        if self._is_forgotten:
+            raise SealedError("The vault is locked.")
         if self._keyring is None:
             raise KeySourceError(
                 f"{self._name} must hold 32 bytes as base64 (44 characters), or several keys as id:base64,id:base64."
             )
         return self._keyring
+
+    def forget(self) -> None:
+        """Drop the keys for the life of this process."""
+        self._keyring = None
+        self._is_forgotten = True
+
+    def next_key_id(self, current: int) -> int:
+        """See `RotatingKeys`: the variable must hold the new key already, with a higher number."""
+        later = sorted(key_id for key_id in self.load().key_ids if key_id > current)
+        if not later:
+            raise KeySourceError(
+                f"{self._name} holds no key after number {current}. Start every server with the old and the new key, "
+                f"{current}:<base64>,{current + 1}:<base64>, and rotate then."
+            )
+        return later[0]
+
+    def add(self, key_id: int) -> Keyring:
+        """See `RotatingKeys`: nothing can be written here, the key must be there."""
+        if key_id not in self.load().key_ids:
+            raise KeySourceError(f"{self._name} does not hold key {key_id}.")
+        return self.load()
+
+    def settle(self, key_id: int, *, keep: frozenset[int]) -> None:
+        """See `RotatingKeys`: whoever sets the variable takes the old key out at the next start."""
 
     def __repr__(self) -> str:
         """Name the variable and nothing else."""
@@ -146,8 +222,41 @@ class EnvironmentKeyProvider:
         raise TypeError("a key provider cannot be pickled or copied")
 
 
-def _file_content(key: bytes) -> bytes:
-    return FILE_HEAD + b"%d primary %s\n" % (FIRST_KEY_ID, base64.b64encode(key))
+def next_after(keyring: Keyring, current: int) -> int:
+    """Return a number above all that a ring and a vault know.
+
+    Raises:
+        KeySourceError: The ring is full.
+    """
+    if len(keyring.key_ids) >= KEYS_MAX:
+        raise KeySourceError(
+            f"There are {KEYS_MAX} master keys already, each with data keys under it that do not open."
+        )
+    return max(*keyring.key_ids, current) + 1
+
+
+def with_new_key(keyring: Keyring, key_id: int, *, entropy: Callable[[int], bytes] = os.urandom) -> Keyring:
+    """Return a ring that has a random key of that number, the one that is there if there is."""
+    return keyring if key_id in keyring.key_ids else keyring.with_key(key_id, entropy(KEY_BYTES))
+
+
+def only(keyring: Keyring, key_id: int, *, keep: frozenset[int]) -> Keyring:
+    """Return a ring of `key_id`, primary, and those of `keep`."""
+    ring = keyring.with_primary(key_id)
+    for other in keyring.key_ids - keep - {key_id}:
+        ring = ring.without_key(other)
+    return ring
+
+
+def _ring_content(keyring: Keyring) -> bytes:
+    keys = cleartext.export(keyring)
+    return _file_content([(key_id, key_id == keyring.primary_id, keys[key_id]) for key_id in sorted(keys)])
+
+
+def _file_content(entries: Iterable[_Entry]) -> bytes:
+    words = {True: b"primary", False: b"accepted"}
+    lines = (b"%d %s %s\n" % (key_id, words[first], base64.b64encode(key)) for key_id, first, key in entries)
+    return FILE_HEAD + b"".join(lines)
 
 
 def _file_entries(content: bytes) -> list[_Entry] | None:

@@ -9,11 +9,14 @@ Rules:
 * A partition on the shred list never opens, whatever the database holds; the list is asked each time.
 * Once locked, everything raises `SealedError`: the vault and every data key that it gave out.
 * The index key outlives rotations, or no name could be found again.
+* Which master key wraps is said by whoever has read the vault's row under a lock (`new_partition`). A key that is not
+  here is asked for once (`reload`): another process may have made it.
+* A key that was retired stays here until the vault is locked or the process ends: a long reading that began before
+  still needs it.
 """
 
 from __future__ import annotations
 
-import hmac
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -25,13 +28,10 @@ from continuity.errors import DecryptionError, KeySourceError, SealedError
 from continuity.vault import envelope
 from continuity.vault.keyring import Keyring
 from continuity.vault.nonces import NonceSource
+from continuity.vault.openkeys import CANARY, CANARY_PLACE, INDEX_KEY_PLACE, OpenKeys, key_place
 from continuity.vault.partition import Latch, PartitionKey, WrappedKey
-from continuity.vault.place import Place, length_prefixed
 from continuity.vault.shred import ShredHead, ShredList
 
-_CANARY: Final = b"atmem-vault-canary-1"
-_CANARY_PLACE: Final = Place("continuity_vault", "", "1", "sealed_canary")
-_INDEX_KEY_PLACE: Final = Place("continuity_vault", "", "1", "wrapped_index_key")
 SHRED_PURPOSE: Final = "shredded_partition"
 
 
@@ -55,9 +55,12 @@ class Vault:
 
     Attributes:
         shred_list: The list that every unwrap asks.
+        reload: Fetches the master keys anew and calls `adopt`; None where nobody can.
     """
 
-    __slots__ = ("_entropy", "_keys", "shred_list")
+    __slots__ = ("_entropy", "_keys", "reload", "shred_list")
+
+    reload: Callable[[], None] | None
 
     def __init__(self, shred_list: ShredList, *, entropy: Callable[[int], bytes] = os.urandom) -> None:
         """Make a locked vault; `unlock` opens it.
@@ -68,7 +71,8 @@ class Vault:
         """
         self.shred_list = shred_list
         self._entropy = entropy
-        self._keys: _OpenKeys | None = None
+        self.reload = None
+        self._keys: OpenKeys | None = None
 
     def unlock(self, keyring: Keyring, *, canary: bytes, wrapped_index_key: bytes) -> None:
         """Open the vault with its master keys. Data keys opened before stay shut.
@@ -82,11 +86,22 @@ class Vault:
             KeySourceError: The keys are not this vault's. It stays as it was.
             DecryptionError: The index key was changed. It stays as it was.
         """
-        opened = _OpenKeys(
+        opened = OpenKeys(
             keyring, canary=canary, wrapped_index_key=wrapped_index_key, nonces=NonceSource(self._entropy)
         )
         self.lock()
         self._keys = opened
+
+    def adopt(self, keyring: Keyring) -> None:
+        """Take more master keys of the same vault into an open one. What was opened stays open.
+
+        Args:
+            keyring: Keys by number; one that is here already is not replaced. It is not kept.
+
+        Raises:
+            SealedError: The vault is locked.
+        """
+        self._opened().adopt(keyring)
 
     def lock(self) -> None:
         """Drop the keys. What is being decrypted at this instant may finish; nothing starts after it."""
@@ -100,19 +115,27 @@ class Vault:
         return self._keys is None
 
     @property
+    def key_ids(self) -> frozenset[int]:
+        """Numbers of the master keys that are here; empty when the vault is locked."""
+        keys = self._keys
+        return frozenset() if keys is None else keys.key_ids
+
+    @property
     def key_id(self) -> int:
-        """Number of the master key that new data keys are wrapped under.
+        """Number of the master key that was primary when the vault was unlocked.
 
         Raises:
             SealedError: The vault is locked.
         """
         return self._opened().key_id
 
-    def new_partition(self, partition_id: str) -> tuple[PartitionKey, WrappedKey]:
+    def new_partition(self, partition_id: str, *, key_id: int | None = None) -> tuple[PartitionKey, WrappedKey]:
         """Make a fresh data key.
 
         Args:
             partition_id: An id that no partition had before, a destroyed one included.
+            key_id: The master key that the vault's row names, read under a lock in the transaction that will write
+                what this returns; None takes the one that was primary at the unlock, where there is no row yet.
 
         Returns:
             The data key, ready for use, and what the database keeps of it. Without the second in the
@@ -120,12 +143,16 @@ class Vault:
 
         Raises:
             SealedError: The vault is locked.
+            KeySourceError: That master key is not here and cannot be had.
             VaultError: The random generator repeats itself, or the master key is worn out.
         """
         keys = self._opened()
+        wrapping_id = keys.key_id if key_id is None else key_id
+        if not self._has(keys, wrapping_id):
+            raise KeySourceError(f"Master key {wrapping_id} is not here yet. Nothing was written.")
         key = self._entropy(envelope.KEY_BYTES)
-        wrapped = keys.wrap(key, place=_key_place(partition_id))
-        return self._partition(partition_id, AESGCM(key), keys.latch), WrappedKey(keys.key_id, wrapped)
+        wrapped = keys.wrap(key, key_id=wrapping_id, place=key_place(partition_id))
+        return self._partition(partition_id, AESGCM(key), keys.latch), WrappedKey(wrapping_id, wrapped)
 
     def open_partition(self, partition_id: str, wrapped: bytes, *, key_id: int) -> PartitionKey:
         """Unwrap a data key. Asks the shred list, which costs one `os.stat`.
@@ -148,8 +175,69 @@ class Vault:
         keys = self._opened()
         if self.has_shredded(partition_id):
             raise DecryptionError
-        cipher = keys.unwrap_key(wrapped, key_id=key_id, place=_key_place(partition_id))
+        self._has(keys, key_id)
+        cipher = keys.unwrap_key(wrapped, key_id=key_id, place=key_place(partition_id))
         return self._partition(partition_id, cipher, keys.latch)
+
+    def rewrap(self, partition_id: str, wrapped: bytes, *, key_id: int, new_key_id: int) -> bytes:
+        """Wrap a data key under another master key, and prove that it opens there.
+
+        The shred list is not asked: whoever destroys the partition destroys what this returns.
+
+        Args:
+            partition_id: The partition whose row was read.
+            wrapped: The wrapped key in that row; NULL fails like any other damage.
+            key_id: The master key that the row names.
+            new_key_id: The one to wrap under.
+
+        Returns:
+            An envelope of 65 bytes.
+
+        Raises:
+            SealedError: The vault is locked.
+            DecryptionError: It does not open: damaged, another partition's, or under a key that is not here.
+            KeySourceError: The new master key is not here and cannot be had.
+        """
+        keys = self._opened()
+        if not self._has(keys, new_key_id):
+            raise KeySourceError(f"Master key {new_key_id} is not here yet. Nothing was written.")
+        self._has(keys, key_id)
+        return keys.rewrap(wrapped, key_id=key_id, new_key_id=new_key_id, place=key_place(partition_id))
+
+    def resealed(self, wrapped_index_key: bytes, *, new_key_id: int) -> NewVault:
+        """Make canary and index key of the vault's row anew under another master key. The index key stays the same.
+
+        Args:
+            wrapped_index_key: As stored in the vault's row.
+            new_key_id: The master key to seal under.
+
+        Returns:
+            What the row holds from then on.
+
+        Raises:
+            SealedError: The vault is locked.
+            DecryptionError: The index key was changed.
+            KeySourceError: The new master key is not here and cannot be had.
+        """
+        keys = self._opened()
+        if not self._has(keys, new_key_id):
+            raise KeySourceError(f"Master key {new_key_id} is not here yet. Nothing was written.")
+        key_id = envelope.named_key_id(wrapped_index_key)
+        return NewVault(
+            key_id=new_key_id,
+            canary=keys.wrap(CANARY, key_id=new_key_id, place=CANARY_PLACE),
+            wrapped_index_key=keys.rewrap(
+                wrapped_index_key, key_id=key_id, new_key_id=new_key_id, place=INDEX_KEY_PLACE
+            ),
+        )
+
+    def _has(self, keys: OpenKeys, key_id: int) -> bool:
+        """Say whether a master key is here, after asking for it once."""
+        if key_id in keys.key_ids:
+            return True
+        if self.reload is not None:
+            self.reload()
+        return key_id in keys.key_ids
 
     def has_shredded(self, partition_id: str) -> bool:
         """Say whether a partition is on the shred list now, by whichever process.
@@ -191,7 +279,7 @@ class Vault:
         """
         return self._opened().index(purpose, values)
 
-    def _opened(self) -> _OpenKeys:
+    def _opened(self) -> OpenKeys:
         keys = self._keys
         if keys is None:
             raise SealedError("The vault is locked.")
@@ -222,9 +310,9 @@ def create_vault(keyring: Keyring, *, entropy: Callable[[int], bytes] = os.urand
     cipher, key_id, nonces = keyring.cipher(keyring.primary_id), keyring.primary_id, NonceSource(entropy)
     return NewVault(
         key_id=key_id,
-        canary=envelope.seal(cipher, _CANARY, key_id=key_id, nonce=nonces.draw(), place=_CANARY_PLACE),
+        canary=envelope.seal(cipher, CANARY, key_id=key_id, nonce=nonces.draw(), place=CANARY_PLACE),
         wrapped_index_key=envelope.seal(
-            cipher, entropy(envelope.KEY_BYTES), key_id=key_id, nonce=nonces.draw(), place=_INDEX_KEY_PLACE
+            cipher, entropy(envelope.KEY_BYTES), key_id=key_id, nonce=nonces.draw(), place=INDEX_KEY_PLACE
         ),
     )
 
@@ -260,61 +348,3 @@ def open_vault(
     vault = Vault(shred_list, entropy=entropy)
     vault.unlock(keyring, canary=canary, wrapped_index_key=wrapped_index_key)
     return vault
-
-
-class _OpenKeys:
-    """What an open vault holds and a locked one has dropped. Private to `Vault`."""
-
-    __slots__ = ("_ciphers", "_hmac", "_nonces", "key_id", "latch")
-
-    def __init__(self, keyring: Keyring, *, canary: bytes, wrapped_index_key: bytes, nonces: NonceSource) -> None:
-        self.key_id = keyring.primary_id
-        self.latch = Latch()
-        self._ciphers = {info.key_id: keyring.cipher(info.key_id) for info in keyring.info()}
-        self._nonces = nonces
-        self._check(canary)
-        index_key = self._unwrap(
-            wrapped_index_key, key_id=envelope.named_key_id(wrapped_index_key), place=_INDEX_KEY_PLACE
-        )
-        self._hmac = hmac.new(index_key, digestmod="sha256")
-
-    def index(self, purpose: str, values: tuple[str | bytes | int, ...]) -> bytes:
-        digest = self._hmac.copy()
-        digest.update(length_prefixed(purpose.encode()) + b"".join(map(_spelled, values)))
-        return digest.digest()
-
-    def wrap(self, key: bytes, *, place: Place) -> bytes:
-        return envelope.seal(
-            self._ciphers[self.key_id], key, key_id=self.key_id, nonce=self._nonces.draw(), place=place
-        )
-
-    def unwrap_key(self, wrapped: bytes, *, key_id: int, place: Place) -> AESGCM:
-        return AESGCM(self._unwrap(wrapped, key_id=key_id, place=place))
-
-    def _unwrap(self, wrapped: bytes, *, key_id: int, place: Place) -> bytes:
-        cipher = self._ciphers.get(key_id)
-        if cipher is None:
-            raise DecryptionError
-        plaintext, _ = envelope.unseal(cipher, wrapped, key_id=key_id, place=place)
-        return plaintext
-
-    def _check(self, canary: bytes) -> None:
-        """Prove by the canary that the master key is this vault's."""
-        try:
-            self._unwrap(canary, key_id=envelope.named_key_id(canary), place=_CANARY_PLACE)
-        except DecryptionError:
-            raise KeySourceError("The master key is not that of this vault, or the vault's row was changed.") from None
-
-
-def _key_place(partition_id: str) -> Place:
-    """Where a wrapped data key stands. With the envelope's key id it binds partition and master key."""
-    return Place("continuity_partitions", partition_id, partition_id, "wrapped_key")
-
-
-def _spelled(value: str | bytes | int) -> bytes:
-    """Spell an indexed value so that no other value, of whatever type, has the same bytes."""
-    if isinstance(value, bytes):
-        return b"b" + length_prefixed(value)
-    if isinstance(value, str):
-        return b"s" + length_prefixed(value.encode())
-    return b"i" + length_prefixed(b"%d" % value)

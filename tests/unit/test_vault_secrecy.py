@@ -78,7 +78,7 @@ def failures(holders, folder):
     ring, vault, stored = holders["keyring"], holders["vault"], holders["stored"]
     path = folder / "vault.key"
     path.touch(mode=0o600)
-    path.write_bytes(keys._file_content(MASTER) + b"1 accepted " + base64.b64encode(MASTER) + b"\n")
+    path.write_bytes(keys._file_content([(1, True, MASTER)]) + b"1 accepted " + base64.b64encode(MASTER) + b"\n")
     environment = {"ATMEM_VAULT_KEY": base64.b64encode(MASTER).decode() + " "}
     yield FileKeyProvider(path).load
     yield EnvironmentKeyProvider(environment=environment).load
