@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from app import migrating, vaults
 from app.config import Settings
 from continuity.errors import UnavailableError
-from continuity.store.engine import make_engine
+from continuity.store.engine import DatabaseFacts, describe, make_engine
 from continuity.store.store import Store
 from continuity.vault import KeyProvider
 from observations.ingest import PLACES
@@ -26,6 +26,11 @@ _SPARE_CONNECTIONS: Final = 4
 def open_engine(settings: Settings) -> sa.Engine:
     """Return the engine of the settings' database. Connects to nothing yet."""
     return make_engine(settings.database_url, pool_size=settings.threads + _SPARE_CONNECTIONS)
+
+
+def facts(store: Store) -> DatabaseFacts:
+    """Ask the database of `store` what it is."""
+    return describe(store.engine)
 
 
 def close(store: Store) -> None:
