@@ -33,6 +33,8 @@ else:
     import fcntl
 
 SECRET_BYTES: Final = 48
+OLDER_SECRETS: Final = "secret.older"
+"""Name of the file of older secret keys, beside today's."""
 _LOCK: Final = "server.lock"
 _ADDRESS: Final = "address"
 """Note of where a server listens; it goes when the server ends, and stays when it is killed."""
@@ -86,9 +88,33 @@ def read_secret_key(settings: Settings) -> bytes:
     """
     with files.opened(settings.secret_key_file, os.O_RDONLY) as descriptor:
         secret = files.read_from(descriptor, 0)
-    if not _SECRET_BYTES_MIN <= len(secret) <= _SECRET_BYTES_MAX or len(set(secret)) <= 2:  # noqa: PLR2004
-        raise InstanceError(f"{settings.secret_key_file}: must hold at least {_SECRET_BYTES_MIN} random bytes.")
+    _check_secret(secret, settings.secret_key_file)
     return secret
+
+
+def _check_secret(secret: bytes, path: Path) -> None:
+    if not _SECRET_BYTES_MIN <= len(secret) <= _SECRET_BYTES_MAX or len(set(secret)) <= 2:  # noqa: PLR2004
+        raise InstanceError(f"{path}: must hold at least {_SECRET_BYTES_MIN} random bytes.")
+
+
+def read_older_secret_keys(settings: Settings) -> tuple[bytes, ...]:
+    """Return the secret keys before today's, the newest first: one a line of ``secret.older``, which may be missing.
+
+    They open what was sealed under them, and make nothing new.
+
+    Raises:
+        KeySourceError: The file is not private.
+        InstanceError: A line is too short to be a key.
+    """
+    path = settings.secret_key_file.with_name(OLDER_SECRETS)
+    if not path.is_symlink() and not path.exists():
+        return ()
+    with files.opened(path, os.O_RDONLY) as descriptor:
+        lines = files.read_from(descriptor, 0).splitlines()
+    keys = tuple(line.strip() for line in lines if line.strip())
+    for key in keys:
+        _check_secret(key, path)
+    return keys
 
 
 def of_key(settings: Settings, error: KeySourceError, *, environ: Mapping[str, str]) -> str:

@@ -20,8 +20,10 @@ from typing import Final
 import sqlalchemy as sa
 
 from app import databases, instance, vaults
+from app.auth import schema as accounts_schema
 from app.auth import services as auth_services
 from app.auth.accounts import Temporary
+from app.auth.factor_seal import SecretKeys
 from app.auth.principals import ProducerToken
 from app.auth.settings import AuthSettings
 from app.config import Settings
@@ -180,11 +182,11 @@ def _put_together(settings: Settings, store: Store, *, vault: Vault, overrides: 
     clock = overrides.clock or SystemClock()
     audit = AuditLog(vault)
     owners = Owners(store, vault)
+    secret_keys = SecretKeys(instance.read_secret_key(settings), instance.read_older_secret_keys(settings))
     auth = auth_services.build(
-        store, owners, audit=audit, clock=clock, url=settings.url, settings=overrides.auth,
+        store, owners, audit=audit, clock=clock, url=settings.url, secret_keys=secret_keys, settings=overrides.auth,
         producer=_producer(settings),
     )  # fmt: skip
-    secret_key = instance.read_secret_key(settings)
     watch = ClockWatch(clock)
     ledger = Ledger(vault, watch, history_bytes=settings.coordinator_history_bytes)
     services = _services(store, ledger, audit=audit, auth=auth, watch=watch)
@@ -196,9 +198,9 @@ def _put_together(settings: Settings, store: Store, *, vault: Vault, overrides: 
         audit=audit,
         auth=auth,
         services=services,
-        observations=_observations(settings, clock, secret_key=secret_key),
+        observations=_observations(settings, clock, secret_keys=secret_keys),
         housekeeping=_housekeeping(auth, services, Sweeper(store, ledger)),
-        secret_key=secret_key,
+        secret_key=secret_keys.current,
     )
 
 
@@ -207,10 +209,11 @@ def _producer(settings: Settings) -> ProducerToken | None:
     return None if token is None else ProducerToken(token, settings.observation_scope)
 
 
-def _observations(settings: Settings, clock: Clock, *, secret_key: bytes) -> Observations:
+def _observations(settings: Settings, clock: Clock, *, secret_keys: SecretKeys) -> Observations:
     store = open_observations(settings)
-    # A key for this purpose alone, derived so that it need not be kept.
-    cursors = Cursors(hmac.new(secret_key, b"cursors of observations", hashlib.sha256).digest())
+    # Keys for this purpose alone, derived so that they need not be kept.
+    current, *older = (hmac.digest(key, b"cursors of observations", hashlib.sha256) for key in secret_keys.all)
+    cursors = Cursors(current, tuple(older))
     return Observations(store, Ingest(store, now_us=clock.now_us), Queries(store, cursors, clock.now_us))
 
 

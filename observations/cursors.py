@@ -27,9 +27,11 @@ class Cursors:
 
     Attributes:
         key: Secret of the installation, for nothing else.
+        older: Secrets before it: cursors made under them are still read, and none is made.
     """
 
     key: bytes = field(repr=False)
+    older: tuple[bytes, ...] = field(default=(), repr=False)
 
     def write(self, position: list[Any], *, asked: list[Any], now_us: int) -> str:
         """Return the cursor that goes on after `position`.
@@ -40,7 +42,7 @@ class Cursors:
             now_us: The server's time.
         """
         plain = jsontext.canonical_bytes([now_us + LIFETIME_US, *position])
-        return base64.urlsafe_b64encode(plain + self._mac(plain, asked)).rstrip(b"=").decode()
+        return base64.urlsafe_b64encode(plain + _mac(self.key, plain, asked)).rstrip(b"=").decode()
 
     def read(self, cursor: str, *, asked: list[Any], now_us: int) -> list[Any]:
         """Return the position of a cursor.
@@ -56,7 +58,8 @@ class Cursors:
         plain, mac = raw[:-_MAC_BYTES], raw[-_MAC_BYTES:]
         # Base64 leaves bits of the last character unused: only the one spelling that we write is ours.
         is_spelled = base64.urlsafe_b64encode(raw).rstrip(b"=").decode() == cursor
-        if not is_spelled or not hmac.compare_digest(mac, self._mac(plain, asked)):
+        is_ours = [hmac.compare_digest(mac, _mac(key, plain, asked)) for key in (self.key, *self.older)]
+        if not is_spelled or not any(is_ours):
             raise refusal
         value = jsontext.loads_strict(b'{"position":' + plain + b"}")
         expires_us, *position = value["position"]
@@ -64,7 +67,8 @@ class Cursors:
             raise refusal
         return list(position)
 
-    def _mac(self, plain: bytes, asked: list[Any]) -> bytes:
-        question = jsontext.canonical_bytes(asked)
-        text = len(question).to_bytes(4, "big") + question + plain
-        return hmac.new(self.key, b"observations cursor\0" + text, hashlib.sha256).digest()[:_MAC_BYTES]
+
+def _mac(key: bytes, plain: bytes, asked: list[Any]) -> bytes:
+    question = jsontext.canonical_bytes(asked)
+    text = len(question).to_bytes(4, "big") + question + plain
+    return hmac.digest(key, b"observations cursor\0" + text, hashlib.sha256)[:_MAC_BYTES]

@@ -10,6 +10,7 @@ import sqlalchemy as sa
 
 from app.auth import services, workspaces
 from app.auth.accounts import LOCAL
+from app.auth.factor_seal import SecretKeys
 from app.auth.requests import GrantRequest
 from app.auth.services import Auth
 from app.auth.settings import CHEAP_HASHING, AuthSettings
@@ -26,6 +27,7 @@ START_US = 1_750_000_000_000_000
 SECOND_US = 1_000_000
 VISIT = Visit(address="192.0.2.7", request_id="req_test")
 PASSWORD = "bright otter sails north"
+SECRET_KEYS = SecretKeys(bytes(range(48)))
 
 
 @dataclass
@@ -134,7 +136,7 @@ def install(
     audit = AuditLog(vault)
     owners = Owners(store, vault)
     settings = settings or AuthSettings(hashing=CHEAP_HASHING)
-    auth = services.build(store, owners, audit=audit, clock=clock, url=url, settings=settings)
+    auth = services.build(store, owners, audit=audit, clock=clock, url=url, secret_keys=SECRET_KEYS, settings=settings)
     store.write(lambda connection: workspaces.ensure(connection, workspaces.DEFAULT))
     return Installation(store, vault, clock, auth, owners, audit)
 
@@ -169,6 +171,6 @@ def _open_vault(store: Store, folder: Path, *, now_us: int) -> Vault:
 
 
 __all__ = [
-    "PASSWORD", "SECOND_US", "START_US", "VISIT", "CallerKind", "FakeClock", "Installation", "Role", "change_vault",
-    "install",
+    "PASSWORD", "SECOND_US", "SECRET_KEYS", "START_US", "VISIT", "CallerKind", "FakeClock", "Installation", "Role",
+    "change_vault", "install",
 ]  # fmt: skip

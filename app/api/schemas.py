@@ -249,10 +249,15 @@ class RevokeRequest(Request):
 
 
 class LoginRequest(Request):
-    """A username and a password."""
+    """A username and a password.
+
+    `code` is that of the account's second factor: six digits from the authenticator app, or a recovery code. Without
+    one where one is due the answer is 401 `second_factor_required`. An account without a second factor needs none.
+    """
 
     username: str = Field(max_length=256)
     password: Password
+    code: str | None = Field(default=None, max_length=64)
 
     model_config = ConfigDict(
         json_schema_extra={"example": {"username": "administrator", "password": "a long passphrase"}}

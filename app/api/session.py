@@ -8,7 +8,7 @@ from __future__ import annotations
 from flask import Blueprint, Response
 
 from app.auth.admission import sessions
-from app.auth.identity import auth, check_origin, presented_session, signed_in, visit
+from app.auth.identity import auth, check_enrolled, check_origin, presented_session, signed_in, visit
 from app.auth.requests import ChangePasswordRequest, LoginRequest, ReauthenticateRequest
 from app.auth.signin import Welcome
 from app.body import SMALL_BODY_BYTES, read_json
@@ -24,16 +24,24 @@ _SECOND_US = 1_000_000
 @blueprint.post("/api/auth/login")
 @sessions
 def login() -> Response:
-    """Begin a session. Takes JSON alone, which no other site can send without asking, so it needs no token."""
+    """Begin a session. Takes JSON alone, which no other site can send without asking, so it needs no token.
+
+    Whoever has a second factor sends its code beside the password: nothing is kept between two requests.
+    """
     asked = LoginRequest.from_json(read_json(limit_bytes=SMALL_BODY_BYTES))
     check_origin()
-    return _welcome(auth().sign_in.sign_in(asked.username, asked.password, visit=visit(), replaced=presented_session()))
+    return _welcome(
+        auth().sign_in.sign_in(
+            asked.username, asked.password, code=asked.code, visit=visit(), replaced=presented_session()
+        )
+    )
 
 
 @blueprint.post("/api/auth/change-password")
 @sessions
 def change_password() -> Response:
     person = signed_in()
+    check_enrolled(person)
     asked = ChangePasswordRequest.from_json(read_json(limit_bytes=SMALL_BODY_BYTES))
     return _welcome(
         auth().sign_in.change_password(person, current=asked.current_password, new=asked.new_password, visit=visit())
@@ -46,6 +54,7 @@ def reauthenticate() -> Response:
     person = signed_in()
     if person.must_change:
         raise ForbiddenError("Choose a password of your own first.", code="password_change_required")
+    check_enrolled(person)
     asked = ReauthenticateRequest.from_json(read_json(limit_bytes=SMALL_BODY_BYTES))
     return _welcome(auth().sign_in.reauthenticate(person, password=asked.password, visit=visit()))
 

@@ -29,9 +29,9 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from app.auth import passwords as password_rules
-from app.auth import people, sessions, throttle, workspaces
+from app.auth import people, second_factor, sessions, throttle, workspaces
 from app.auth.passwords import Passwords
-from app.auth.schema import memberships, users
+from app.auth.schema import memberships, second_factors, users
 from app.auth.settings import SECOND_US, AuthSettings
 from continuity.errors import ConflictError, ForbiddenError, MalformedError, NotFoundError
 from continuity.services.audit import AuditEntry, AuditLog
@@ -79,6 +79,7 @@ class AccountView:
     workspaces: tuple[str, ...]
     is_enabled: bool
     must_change_password: bool
+    has_second_factor: bool
     created_at_us: int
 
 
@@ -104,7 +105,7 @@ class Accounts:
         password_hash = self._passwords.hash(made.password)
 
         def work(connection: Connection) -> None:
-            _check_may(connection, by)
+            check_may(connection, by)
             if _find(connection, username) is not None:
                 raise ConflictError("There is an account of this name already.", code="request_conflict")
             user = self._insert(connection, made, role=role, password_hash=password_hash)
@@ -205,8 +206,27 @@ class Accounts:
         self._store.write(work)
         return made
 
+    def reset_second_factor(self, username: str, *, by: By, seen: str | None = None) -> bool:
+        """Take somebody's second factor away and end all sessions; False, and nothing else, when there was none."""
+
+        def work(connection: Connection) -> bool:
+            user = _locked(connection, username, by=by, seen=seen)
+            if by.actor == f"user:{user.user_id}":
+                raise ConflictError("Your own second factor is turned off on your own page, with a code of it.")
+            if not second_factor.remove_all(connection, user_pk=user.user_pk):
+                return False
+            _update(connection, user.user_pk)
+            throttle.clear_codes(connection, username)
+            self._record(connection, "user.reset_second_factor", user.user_id, by=by)
+            return True
+
+        return self._store.write(work)
+
     def recover_administrator(self, username: str = FIRST_ADMINISTRATOR) -> Temporary:
-        """Make `username` an enabled administrator with a temporary password, new if need be. For the host alone."""
+        """Make `username` an enabled administrator with a temporary password, new if need be. For the host alone.
+
+        A second factor is taken away: whoever is locked out may have lost it.
+        """
         check_username(username)
         made = self._temporary(username)
         password_hash = self._passwords.hash(made.password)
@@ -222,6 +242,8 @@ class Accounts:
                     connection, user.user_pk, made, password_hash=password_hash,
                     role=Role.ADMINISTRATOR.value, disabled_at=None,
                 )  # fmt: skip
+                if second_factor.remove_all(connection, user_pk=user.user_pk):
+                    self._record(connection, "user.reset_second_factor", user_id, by=LOCAL)
             self._record(connection, "user.recover_administrator", user_id, by=LOCAL)
 
         self._store.write(work)
@@ -294,7 +316,7 @@ def _find(connection: Connection, username: str) -> Any:
 
 def _locked(connection: Connection, username: str, *, by: By, seen: str | None) -> Any:
     """Return the account's row. Administrators' rows are locked first and in one order, against deadlock."""
-    _check_may(connection, by)
+    check_may(connection, by)
     user = _find(connection, username)
     if user is None:
         raise NotFoundError("There is no such account.")
@@ -305,7 +327,7 @@ def _locked(connection: Connection, username: str, *, by: By, seen: str | None) 
     return user
 
 
-def _check_may(connection: Connection, by: By) -> None:
+def check_may(connection: Connection, by: By) -> None:
     """Refuse a person who is no administrator any more. Locks the rows of all who are."""
     able = {f"user:{row.user_id}" for row in _administrators(connection)}
     if by.actor.startswith("user:") and by.actor not in able:
@@ -338,12 +360,15 @@ def _list(connection: Connection) -> list[AccountView]:
     of: dict[int, list[str]] = {}
     for row in connection.execute(sa.select(memberships)):
         of.setdefault(row.user_pk, []).append(names[row.workspace_pk])
+    with_factor = set(connection.execute(
+        sa.select(second_factors.c.user_pk).where(second_factors.c.confirmed_at.is_not(None))
+    ).scalars())  # fmt: skip
     rows = connection.execute(sa.select(users).order_by(users.c.username).limit(_LIST_MOST))
     return [
         AccountView(
             row.user_id, row.username, Role(row.role), tuple(sorted(of.get(row.user_pk, []))),
             is_enabled=row.disabled_at is None, must_change_password=row.temporary_until is not None,
-            created_at_us=row.created_at,
+            has_second_factor=row.user_pk in with_factor, created_at_us=row.created_at,
         )
         for row in rows
     ]  # fmt: skip

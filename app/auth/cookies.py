@@ -20,6 +20,8 @@ SECURE_NAME: Final = "__Host-atmem_session"
 PLAIN_NAME: Final = "atmem_session"
 SECURE_VISITOR_NAME: Final = "__Host-atmem_visitor"
 PLAIN_VISITOR_NAME: Final = "atmem_visitor"
+SECURE_CHALLENGE_NAME: Final = "__Host-atmem_step"
+PLAIN_CHALLENGE_NAME: Final = "atmem_step"
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 _VALUE: Final = re.compile(r"[A-Za-z0-9_-]{43}")
 
@@ -61,3 +63,8 @@ def cookie_for(url: str) -> SessionCookie:
 def visitor_cookie_for(url: str) -> SessionCookie:
     """Return the cookie of those who have yet to sign in. It carries the sign-in form's proof, and never a session."""
     return replace(cookie_for(url), secure_name=SECURE_VISITOR_NAME, plain_name=PLAIN_VISITOR_NAME)
+
+
+def challenge_cookie_for(url: str) -> SessionCookie:
+    """Return the cookie of those who have given the password and owe the code. It is never a session either."""
+    return replace(cookie_for(url), secure_name=SECURE_CHALLENGE_NAME, plain_name=PLAIN_CHALLENGE_NAME)

@@ -26,6 +26,7 @@ FIELD: Final = "csrf_token"
 """Name of the hidden field that brings the token in a form."""
 _PURPOSE: Final = b"atmem csrf v1"
 _VISITOR_PURPOSE: Final = b"atmem visitor csrf v1"
+_CHALLENGE_PURPOSE: Final = b"atmem challenge csrf v1"
 _OWN_SITES: Final = frozenset({"same-origin", "none"})
 
 
@@ -39,6 +40,11 @@ def visitor_token_for(visitor_id: str) -> str:
     return _token(visitor_id, _VISITOR_PURPOSE)
 
 
+def challenge_token_for(challenge_id: str) -> str:
+    """Return the token for the form that takes the code after this password. It is good for nothing else."""
+    return _token(challenge_id, _CHALLENGE_PURPOSE)
+
+
 def check_token(session_id: str, given: str | None) -> None:
     """Refuse a token that is missing or belongs to another session."""
     if not _is_same(token_for(session_id), given):
@@ -48,6 +54,11 @@ def check_token(session_id: str, given: str | None) -> None:
 def is_visitor_token(visitor_id: str | None, given: str | None) -> bool:
     """Say whether the sign-in form was given to this browser."""
     return visitor_id is not None and _is_same(visitor_token_for(visitor_id), given)
+
+
+def is_challenge_token(challenge_id: str, given: str | None) -> bool:
+    """Say whether the form for the code was given to whoever gave the password."""
+    return _is_same(challenge_token_for(challenge_id), given)
 
 
 def _token(identifier: str, purpose: bytes) -> str:

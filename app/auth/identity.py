@@ -3,7 +3,7 @@
 `caller()` is all that an API view needs. A request with an ``Authorization`` header is a machine's: its cookies are
 not looked at, whatever the header holds. Otherwise the session cookie decides; whatever is not a reading request
 must then carry the session's CSRF token and come from this site, and a person who has a temporary password gets no
-further than changing it.
+further than changing it; an administrator whom the policy asks for a second factor, no further than setting it up.
 
 Flask-Login gives pages their `current_user`. Its own cookies play no part: the request loader below reads the
 session's row, and neither the remember-me cookie nor the signed session of Flask can sign anybody in.
@@ -75,6 +75,7 @@ def caller() -> Caller:
     person = signed_in()
     if person.must_change:
         raise ForbiddenError("Choose a password of your own first.", code="password_change_required")
+    check_enrolled(person)
     return principals.person(person, request_id=request_id())
 
 
@@ -87,6 +88,14 @@ def signed_in() -> SignedIn:
         check_origin()
         csrf.check_token(person.session_id, presented_token())
     return person
+
+
+def check_enrolled(person: SignedIn) -> None:
+    """Refuse an administrator who must set up a second factor before anything else."""
+    if person.must_enrol:
+        raise ForbiddenError(
+            "Set up a second factor first: Account, Second factor.", code="second_factor_enrolment_required"
+        )
 
 
 def person_or_none() -> SignedIn | None:

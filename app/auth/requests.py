@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Self
 
+from app.auth.one_time_codes import LONGEST
 from app.auth.settings import CredentialSettings
 from continuity.services.callers import CallerKind
 from continuity.wire import Fields
@@ -27,10 +28,19 @@ def _secret(fields: Fields, name: str) -> str:
     return value
 
 
+def _code(fields: Fields) -> str:
+    """Read the code of a second factor as it was typed."""
+    value = fields.take("code")
+    if not isinstance(value, str) or len(value) > LONGEST:
+        raise fields.fail("code", f"a string of at most {LONGEST} characters")
+    return value
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class LoginRequest:
     username: str
     password: str
+    code: str | None = None
 
     @classmethod
     def from_json(cls, value: object) -> Self:
@@ -38,7 +48,9 @@ class LoginRequest:
         username = fields.take("username")
         if not isinstance(username, str) or len(username) > _USERNAME_CHARS:
             raise fields.fail("username", f"a string of at most {_USERNAME_CHARS} characters")
-        made = cls(username=username, password=_secret(fields, "password"))
+        password = _secret(fields, "password")
+        code = None if fields.take("code") is None else _code(fields)
+        made = cls(username=username, password=password, code=code)
         fields.finish()
         return made
 

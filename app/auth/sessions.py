@@ -24,7 +24,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from app.auth import csrf, workspaces
-from app.auth.schema import memberships, sessions, users
+from app.auth.schema import memberships, policy, second_factors, sessions, users
 from app.auth.settings import SECOND_US, SessionSettings
 from continuity.services.callers import Role
 from continuity.services.clock import Clock
@@ -58,6 +58,8 @@ class SignedIn:
     home_workspace: int
     must_change: bool
     is_fresh: bool
+    must_enrol: bool = False
+    """The policy wants a second factor of this administrator, who has none: nothing else is open before."""
 
     @property
     def actor(self) -> str:
@@ -173,11 +175,14 @@ _FIND = (
         users.c.user_pk, users.c.user_id, users.c.username, users.c.role, users.c.disabled_at,
         users.c.temporary_until, users.c.stamp.label("user_stamp"),
         vault.c.epoch.label("vault_epoch"), vault.c.clock_high_water,
+        second_factors.c.confirmed_at, policy.c.administrators_need_second_factor,
         memberships.c.workspace_pk, workspace_rows.c.workspace_pk.label("default_pk"),
     )
     .select_from(
         sessions.join(users, users.c.user_pk == sessions.c.user_pk)
         .join(vault, vault.c.id == 1)
+        .outerjoin(second_factors, second_factors.c.user_pk == users.c.user_pk)
+        .outerjoin(policy, policy.c.id == 1)
         .outerjoin(memberships, sa.and_(
             memberships.c.user_pk == users.c.user_pk, users.c.role != Role.ADMINISTRATOR.value
         ))
@@ -199,6 +204,8 @@ def _signed_in(session_id: str, rows: Any, *, now_us: int) -> SignedIn:
     role = Role(row.role)
     own = frozenset(each.workspace_pk for each in rows if each.workspace_pk is not None)
     seen = None if role is Role.ADMINISTRATOR else own
+    must_change = row.temporary_until is not None
+    is_wanted = role is Role.ADMINISTRATOR and bool(row.administrators_need_second_factor)
     return SignedIn(
         session_id=session_id,
         user_pk=row.user_pk,
@@ -208,8 +215,10 @@ def _signed_in(session_id: str, rows: Any, *, now_us: int) -> SignedIn:
         stamp=row.stamp,
         workspaces=seen,
         home_workspace=home_of(seen, default_pk=row.default_pk),
-        must_change=row.temporary_until is not None,
+        must_change=must_change,
         is_fresh=now_us < row.fresh_until,
+        # A password of one's own comes first.
+        must_enrol=is_wanted and row.confirmed_at is None and not must_change,
     )
 
 

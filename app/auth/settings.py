@@ -37,6 +37,10 @@ class ThrottleSettings:
     per_account: int = 5
     per_address: int = 60
     overall: int = 300
+    codes_per_account: int = 5
+    codes_a_day: int = 50
+    """Of an account's second factor. Three codes of a million are right at any time: at this rate a thief of the
+    password needs years to guess one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,14 @@ class SessionSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class SecondFactorSettings:
+    """How long somebody may take between password and code, and between the start of a second factor and its end."""
+
+    challenge_s: int = 5 * MINUTE_S
+    enrolment_s: int = 10 * MINUTE_S
+
+
+@dataclass(frozen=True, slots=True)
 class CredentialSettings:
     """How long bearer tokens live, and how often their last use is written down."""
 
@@ -73,6 +85,7 @@ class AuthSettings:
     throttle: ThrottleSettings = field(default_factory=ThrottleSettings)
     session: SessionSettings = field(default_factory=SessionSettings)
     credential: CredentialSettings = field(default_factory=CredentialSettings)
+    second_factor: SecondFactorSettings = field(default_factory=SecondFactorSettings)
     temporary_s: int = DAY_S
     """A temporary password that has not been replaced by then is dead."""
 

@@ -14,7 +14,7 @@ from app.auth.settings import CHEAP_HASHING, AuthSettings, ThrottleSettings
 from app.auth.signin import Visit
 from app.auth.throttle import canonical
 from continuity.errors import MalformedError, ThrottledError, UnauthenticatedError
-from tests.people import Installation, Role, install
+from tests.people import SECRET_KEYS, Installation, Role, install
 
 ELSEWHERE = Visit(address="198.51.100.9", request_id="req_test")
 HERE = Visit(address="127.0.0.1", request_id="req_test")
@@ -293,5 +293,6 @@ def test_old_windows_are_forgotten(here):
 def install_again(people: Installation, settings: AuthSettings):
     """Wire the package once more, on the same rows, with other settings."""
     return services.build(
-        people.store, people.owners, audit=people.audit, clock=people.clock, url=people.auth.url, settings=settings
-    )
+        people.store, people.owners, audit=people.audit, clock=people.clock, url=people.auth.url,
+        secret_keys=SECRET_KEYS, settings=settings,
+    )  # fmt: skip

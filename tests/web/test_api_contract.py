@@ -228,7 +228,7 @@ FULL = {
     },
     "DeleteRequest": {"run_id": "r", "confirmation": "r"},
     "Event": {"format": events.FORMAT, **LEAST, "retry": True, "recovery": False, "price_source": "p", "model": "m"},
-    "LoginRequest": {"username": "u", "password": "p"},
+    "LoginRequest": {"username": "u", "password": "p", "code": "123456"},
     "ChangePasswordRequest": {"current_password": "p", "new_password": "q"},
     "ReauthenticateRequest": {"password": "p"},
     "GrantRequest": {
