@@ -21,7 +21,7 @@ Rules:
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -42,6 +42,7 @@ PAGE_ROWS: Final = 1_000
 _ABSENT: Final = b"\xff\xff\xff\xff"
 """In place of a length: no value. A value of that length cannot be stored."""
 _STORED: Final = (int, str, bytes)
+_BEFORE_ALL: Final = -(2**63)
 _CUT: Final = {column.name: column.type.length for column in audit.c if isinstance(column.type, sa.String)}
 
 
@@ -129,6 +130,21 @@ class AuditReport:
     entries: int
     head: AuditHead
     fault: AuditFault | None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Where one step of a walk ended.
+
+    Attributes:
+        last: The last entry up to which the chain holds; sequence 0 before the first.
+        fault: The first fault; None when there was none so far.
+        is_end: Whether nothing is left to walk: all entries were read, or a fault was found.
+    """
+
+    last: AuditHead
+    fault: AuditFault | None
+    is_end: bool
 
 
 class AuditLog:
@@ -231,22 +247,46 @@ class AuditLog:
             How far the chain holds, and the first fault.
         """
         head = self.head(connection)
+        step = Step(AuditHead(0, AUDIT_START), None, is_end=False)
+        while not step.is_end:
+            step = self.step(connection, step.last, checkpoint=checkpoint)
+            if step.fault is None and not step.is_end:
+                progress(step.last.seq)
+        return AuditReport(step.last.seq, head, step.fault)
+
+    def step(self, connection: Connection, last: AuditHead, *, checkpoint: AuditHead | None = None) -> Step:
+        """Walk the next `PAGE_ROWS` entries. Needs no key; the log may grow between two steps.
+
+        Args:
+            connection: A transaction.
+            last: The entry up to which the chain holds; sequence 0 and `AUDIT_START` for the first step.
+            checkpoint: As `verify`.
+        """
+        after = last.seq or _BEFORE_ALL
+        rows = connection.execute(_READ_PAGE, {"after": after}).all()
+        last, fault = _followed(rows, last, checkpoint)
+        is_end = fault is not None or len(rows) < PAGE_ROWS
+        if is_end and fault is None:
+            fault = _fault_at_end(last, self.head(connection), checkpoint)
+        return Step(last, fault, is_end=is_end)
+
+    def verify_end(self, connection: Connection, *, count: int = PAGE_ROWS) -> AuditReport:
+        """Walk the last `count` entries, from a hash that is believed: the cheap look of a start.
+
+        Returns:
+            How many entries were read and right, and the first fault among them.
+        """
+        head = self.head(connection)
+        newest = list(reversed(connection.execute(_NEWEST, {"count": count + 1}).all()))
+        is_whole = len(newest) <= count
         last = AuditHead(0, AUDIT_START)
-        is_seen = checkpoint is None or checkpoint == last
-        for row in _walk(connection):
-            fault = _fault_of(row, last)
-            if fault is None and checkpoint is not None and row["seq"] == checkpoint.seq:
-                is_seen = row["hash"] == checkpoint.hash
-                fault = None if is_seen else AuditFault("checkpoint", row["seq"])
-            if fault is not None:
-                return AuditReport(last.seq, head, fault)
-            last = AuditHead(row["seq"], row["hash"])
-            if last.seq % PAGE_ROWS == 0:
-                progress(last.seq)
-        fault = _fault_at_end(last, head)
-        if fault is None and checkpoint is not None and not is_seen:
-            fault = AuditFault("checkpoint", last.seq + 1)
-        return AuditReport(last.seq, head, fault)
+        if not is_whole:
+            first = newest.pop(0)
+            last = AuditHead(first.seq, first.hash) if type(first.hash) is bytes else last
+        end, fault = _followed(newest, last, None)
+        if fault is None:
+            fault = _fault_at_end(end, head, None)
+        return AuditReport(end.seq - last.seq, head, fault)
 
     def _seal(self, connection: Connection, detail: Mapping[str, Any] | None, seq: int) -> bytes | None:
         if detail is None or self._vault is None:
@@ -284,12 +324,19 @@ def _hash(row: Mapping[str, Any], previous: bytes) -> bytes:
     return hashlib.sha256(b"".join(_part(row[name]) for name in names) + _part(previous)).digest()
 
 
-def _walk(connection: Connection) -> Iterator[Mapping[str, Any]]:
-    """Give all entries, oldest first."""
-    after = -(2**63)
-    while rows := connection.execute(_READ_PAGE, {"after": after}).all():
-        yield from (row._asdict() for row in rows)
-        after = rows[-1].seq
+def _followed(
+    rows: Sequence[sa.Row[Any]], last: AuditHead, checkpoint: AuditHead | None
+) -> tuple[AuditHead, AuditFault | None]:
+    """Follow the chain through `rows`; return how far it holds, and the first fault."""
+    for each in rows:
+        row = each._asdict()
+        fault = _fault_of(row, last)
+        if fault is None and checkpoint is not None and row["seq"] == checkpoint.seq:
+            fault = None if row["hash"] == checkpoint.hash else AuditFault("checkpoint", row["seq"])
+        if fault is not None:
+            return last, fault
+        last = AuditHead(row["seq"], row["hash"])
+    return last, None
 
 
 def _fault_of(row: Mapping[str, Any], last: AuditHead) -> AuditFault | None:
@@ -302,9 +349,12 @@ def _fault_of(row: Mapping[str, Any], last: AuditHead) -> AuditFault | None:
     return None if is_right else AuditFault("changed", row["seq"])
 
 
-def _fault_at_end(last: AuditHead, head: AuditHead) -> AuditFault | None:
+def _fault_at_end(last: AuditHead, head: AuditHead, checkpoint: AuditHead | None) -> AuditFault | None:
     if last.seq < head.seq:
         return AuditFault("truncated", last.seq + 1)
     if last.seq > head.seq:
         return AuditFault("surplus", head.seq + 1)
-    return None if last.hash == head.hash else AuditFault("head", head.seq)
+    if last.hash != head.hash:
+        return AuditFault("head", head.seq)
+    is_seen = checkpoint is None or (checkpoint.seq <= last.seq and (checkpoint.seq or checkpoint.hash == AUDIT_START))
+    return None if is_seen else AuditFault("checkpoint", last.seq + 1)

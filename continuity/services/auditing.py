@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from sqlalchemy.exc import SQLAlchemyError
@@ -21,9 +22,10 @@ from sqlalchemy.exc import SQLAlchemyError
 from continuity.errors import IntegrityError, UnavailableError, VaultError
 from continuity.limits import SECOND_US
 from continuity.services import checkpoints
-from continuity.services.audit import AuditEntry, AuditFault, AuditHead, AuditLog
+from continuity.services.audit import AuditEntry, AuditFault, AuditHead, AuditLog, Step
 from continuity.services.checkpoints import Checkpoint, WorkflowHead
 from continuity.services.histories import VAULT, Finding, Histories
+from continuity.store.schema import AUDIT_START
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
@@ -76,6 +78,21 @@ class Verdict:
     kept: Checkpoint | None
     has_heads: bool
     findings: Sequence[Finding]
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a walk is after one of its steps, each of which is short.
+
+    Attributes:
+        what: What is counted: ``entries``, ``workflows`` or ``compared``.
+        count: How many of them there were so far.
+        verdict: What was found, after the last step; None before.
+    """
+
+    what: str
+    count: int
+    verdict: Verdict | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,9 +152,10 @@ class Auditing:
         state, detail = "none" if row.sealed_detail is None else "sealed", None
         if can_open and state == "sealed":
             state, detail = self._detail(connection, row.seq)
+        clear = {name: _shown(getattr(row, name)) for name in ("action", "actor", "object_id", "result", "request_id")}
         entry = AuditEntry(
-            action=str(row.action), actor=str(row.actor), object_id=row.object_id and str(row.object_id),
-            result=str(row.result), request_id=row.request_id and str(row.request_id), detail=detail,
+            action=clear["action"] or "", actor=clear["actor"] or "", object_id=clear["object_id"],
+            result=clear["result"] or "", request_id=clear["request_id"], detail=detail,
         )  # fmt: skip
         return ListedEntry(row.seq, row.at, entry, state)
 
@@ -183,35 +201,66 @@ class Auditing:
             KeySourceError, IntegrityError: The shred list cannot be read.
             UnavailableError: Storage cannot answer.
         """
+        verdict = None
+        for step in self.steps(against=against, most=most):
+            verdict = step.verdict
+            if verdict is None:
+                progress(step.what, step.count)
+        if verdict is None:
+            raise RuntimeError("the walk ended without a verdict")
+        return verdict
+
+    def steps(self, *, against: IO[bytes] | None = None, most: int = FINDINGS_AT_MOST) -> Iterator[Progress]:
+        """Do what `verify` does in short steps, each with a transaction of its own.
+
+        Returns:
+            After each step how far the walk is; the last one holds the verdict. What is written meanwhile is walked
+            as far as the walk has not passed it.
+
+        Raises:
+            MalformedError, KeySourceError, IntegrityError, UnavailableError: As `verify`.
+        """
         checkpoint = None if against is None else checkpoints.read(against)
-        entries, findings = self.store.read(lambda c: self._log_findings(c, checkpoint, progress))
-        is_other = any(finding.kind == OTHER_LOG for finding in findings)
+        findings, is_other = self._findings_before(checkpoint)
+        kept = None if checkpoint is None or is_other else checkpoint.head
+        walked = Step(AuditHead(0, AUDIT_START), None, is_end=False)
+        while not walked.is_end:
+            walked = self.store.read(partial(self.log.step, last=walked.last, checkpoint=kept))
+            if not walked.is_end:
+                yield Progress("entries", walked.last.seq)
+        if walked.fault is not None:
+            findings.append(_finding(walked.fault, head=self.store.read(self.log.head), kept=kept))
         histories = Histories(self.store, self.opener)
         workflows = compared = 0
         for workflows, found in histories.walk():
             findings += found[: most - len(findings)]
-            progress("workflows", workflows)
+            yield Progress("workflows", workflows)
         if checkpoint is not None and against is not None and not is_other:
-            kept: Iterator[WorkflowHead] = checkpoints.heads(against)
-            for compared, found in histories.compare(kept, since=checkpoint.head.seq):
+            ends: Iterator[WorkflowHead] = checkpoints.heads(against)
+            for compared, found in histories.compare(ends, since=checkpoint.head.seq):
                 findings += found[: most - len(findings)]
-                progress("compared", compared)
-        if checkpoint is None:
-            return Verdict(entries, workflows, None, None, histories.has_heads, findings)
-        return Verdict(entries, workflows, compared, checkpoint, histories.has_heads, findings)
+                yield Progress("compared", compared)
+        verdict = Verdict(
+            walked.last.seq,
+            workflows,
+            None if checkpoint is None else compared,
+            checkpoint,
+            histories.has_heads,
+            findings,
+        )
+        yield Progress("workflows", workflows, verdict)
 
-    def _log_findings(
-        self, connection: Connection, checkpoint: Checkpoint | None, progress: Callable[[str, int], None]
-    ) -> tuple[int, list[Finding]]:
-        first = self.log.hash_at(connection, 1)
+    def _findings_before(self, checkpoint: Checkpoint | None) -> tuple[list[Finding], bool]:
+        """Return what is wrong before anything is walked, and whether the checkpoint is another log's."""
+        first = self.store.read(lambda connection: self.log.hash_at(connection, 1))
         is_other = checkpoint is not None and None not in (first, checkpoint.first) and first != checkpoint.first
-        kept = None if checkpoint is None or is_other else checkpoint.head
-        report = self.log.verify(connection, checkpoint=kept, progress=lambda count: progress("entries", count))
         findings = [] if self.damage is None else [Finding(VAULT, None, 0, self.damage)]
-        findings += [_other_log()] if is_other else []
-        if report.fault is not None:
-            findings.append(_finding(report.fault, head=report.head, kept=kept))
-        return report.entries, findings
+        return [*findings, *([_other_log()] if is_other else [])], is_other
+
+
+def _shown(value: Any) -> str | None:
+    """Return a clear column as text, whatever somebody has put there."""
+    return None if value is None else str(value)
 
 
 def _other_log() -> Finding:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from continuity.store.store import Store
 
 BATCH: Final = 100
+_NO_TEXT: Final = "a clear column is no text: it was edited"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,31 +87,34 @@ class Checker:
         return (rows[-1].workflow_pk if rows else after), [row.workflow_id for row in rows]
 
     def _check_one(self, workflow_id: str) -> list[Finding]:
-        def work(connection: Connection) -> list[str]:
-            row = connection.execute(statements.HEAD_BY_ID, {"workflow_id": workflow_id}).one_or_none()
-            if row is None or row.deleting_at is not None or row.deleted_at is not None:
-                return []
-            facts = self.ledger.facts(row)
-            opened = self.ledger.unseal(row, facts)
-            stored = self.ledger.operations(connection, opened)
-            problems = _replay_problems(connection, opened, stored)
-            if counting.stored_bytes(connection, opened.workflow_pk) != row.retained_bytes:
-                problems.append("retained_bytes differs from the bytes that are stored")
-            if sum(map(reserved_bytes, stored)) != row.reserved_bytes:
-                problems.append("reserved_bytes differs from what its attempts keep free")
-            # Whatever no decision reads is opened too: definitions and every receipt.
-            view = documents.view(connection, opened, stored, now_us=row.created_at)
-            if counting.indexes(connection, opened.workflow_pk) != self._indexes(opened, stored, view["definitions"]):
-                problems.append("its indexes are not those of its content")
-            return problems
+        if not workflow_id.isascii():
+            return [Finding(workflow_id, _NO_TEXT)]
 
         try:
-            problems = self._read_again(work)
+            problems = self._read_again(lambda connection: self._problems(connection, workflow_id))
         except VaultError as error:
             problems = [error.message]
         except ConflictError:
             problems = ["its key was destroyed and its row is there: an older database was put back"]
         return [Finding(workflow_id, problem) for problem in problems]
+
+    def _problems(self, connection: Connection, workflow_id: str) -> list[str]:
+        row = connection.execute(statements.HEAD_BY_ID, {"workflow_id": workflow_id}).one_or_none()
+        if row is None or row.deleting_at is not None or row.deleted_at is not None:
+            return []
+        facts = self.ledger.facts(row)
+        opened = self.ledger.unseal(row, facts)
+        stored = self.ledger.operations(connection, opened)
+        problems = _replay_problems(connection, opened, stored)
+        if counting.stored_bytes(connection, opened.workflow_pk) != row.retained_bytes:
+            problems.append("retained_bytes differs from the bytes that are stored")
+        if sum(map(reserved_bytes, stored)) != row.reserved_bytes:
+            problems.append("reserved_bytes differs from what its attempts keep free")
+        # Whatever no decision reads is opened too: definitions and every receipt.
+        view = documents.view(connection, opened, stored, now_us=row.created_at)
+        if counting.indexes(connection, opened.workflow_pk) != self._indexes(opened, stored, view["definitions"]):
+            problems.append("its indexes are not those of its content")
+        return problems
 
     def _read_again(self, work: Callable[[Connection], list[str]]) -> list[str]:
         """Read, and once more what was deleted meanwhile: the second state knows of it."""

@@ -34,6 +34,7 @@ _EVENTS_AT_ONCE: Final = 100
 DELETED: Final = "workflow.deleted"
 VAULT: Final = "vault"
 """Kind of a finding that is of no entry and no event."""
+_NO_ID: Final = "its id is not one that was written here: it was edited."
 _GONE: Final = "its key was destroyed and its row is there: an older database was put back."
 
 
@@ -112,13 +113,13 @@ class Histories:
         """Give the ends of the histories of all living workflows, as stored, in the order of their creation.
 
         Raises:
-            IntegrityError: A workflow has no history.
+            IntegrityError: A workflow has no history with an end.
         """
         after = 0
         while rows := self._living(after, _ENDS):
             for row in rows:
-                if row.seq is None:
-                    raise IntegrityError(f"{row.workflow_id} has no history. Run `atmem audit verify`.")
+                if row.seq is None or type(row.hash) is not bytes or not row.workflow_id.isascii():
+                    raise IntegrityError(f"{row.workflow_id} has no history with a true end. Run `atmem audit verify`.")
                 yield WorkflowHead(row.workflow_id, row.seq, row.hash)
             after = rows[-1].workflow_pk
 
@@ -167,18 +168,26 @@ class Histories:
         found: list[Finding] = []
         again: list[str] = []
         for workflow_pk, workflow_id in ids:
-            row = connection.execute(statements.HEAD_BY_ID, {"workflow_id": workflow_id}).one_or_none()
-            if row is None or row.deleted_at is not None:
+            if not workflow_id.isascii():
+                found.append(_finding("changed", workflow_id, 0, _NO_ID))
                 continue
-            end, fault = _walk_one(connection, workflow_pk, workflow_id)
             try:
-                fault = fault or self._fault_of_end(row, end)
+                fault = self._fault(connection, workflow_pk, workflow_id)
             except ConflictError:
                 again.append(workflow_id)
-            except VaultError as error:
-                fault = _finding("head", workflow_id, end.seq, f"its head cannot be compared: {error.message}")
-            found += [] if fault is None else [fault]
+            else:
+                found += [] if fault is None else [fault]
         return found, again
+
+    def _fault(self, connection: Connection, workflow_pk: int, workflow_id: str) -> Finding | None:
+        row = connection.execute(statements.HEAD_BY_ID, {"workflow_id": workflow_id}).one_or_none()
+        if row is None or row.deleted_at is not None:
+            return None
+        end, fault = _walk_one(connection, workflow_pk, workflow_id)
+        try:
+            return fault or self._fault_of_end(row, end)
+        except VaultError as error:
+            return _finding("head", workflow_id, end.seq, f"its head cannot be compared: {error.message}")
 
     def _fault_of_end(self, row: statements.AnyRow, end: WorkflowHead) -> Finding | None:
         if self.opener is None or row.vault_state == "locked":

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from continuity.errors import IntegrityError, MalformedError
 from continuity.services import audit as audit_module
 from continuity.services import chains
-from continuity.services.audit import AuditEntry, AuditLog
+from continuity.services.audit import AuditEntry, AuditFault, AuditLog
 from continuity.services.auditing import Auditing
 from continuity.services.opening import Opener
 from continuity.store import schema
@@ -184,6 +184,59 @@ class TestVerifying:
 
         assert found(auditing) == [("changed", None, 2)]
         assert [entry.seq for entry in auditing.entries(actor="cli", count=3)] == [3, 2, 1]
+
+    @pytest.mark.parametrize("column", ["action", "actor", "object_id", "result", "request_id", "at", "hash"])
+    def test_text_that_is_none_is_found_and_shown(self, sqlite_store, tmp_path, column):
+        at = govern(sqlite_store, tmp_path)
+        append(at, times=3)
+        tamper(at.store, f"UPDATE continuity_audit SET {column} = CAST(X'61ff62' AS TEXT) WHERE seq = 2")
+        auditing = Auditing(at.store, at.home.audit, Opener(at.home.vault, at.watch), at.clock.now_us)
+
+        assert found(auditing) == [("changed", None, 2)]
+        page = auditing.entries(actor="cli", count=3)
+        assert [entry.seq for entry in page] == [3, 2, 1]
+        assert json.dumps([repr(entry.entry) for entry in page]).encode("utf-8")
+
+    @pytest.mark.parametrize(
+        ("table", "column", "kind"),
+        [
+            ("continuity_events", "kind", "changed"),
+            ("continuity_events", "hash", "changed"),
+            ("continuity_workflows", "workflow_id", "changed"),
+            ("continuity_operations", "status", None),
+            ("continuity_vault", "capture_mode", None),
+            ("continuity_audit_head", "hash", "surplus"),
+        ],
+    )
+    def test_text_that_is_none_is_a_finding_wherever_it_stands(self, sqlite_store, tmp_path, table, column, kind):
+        at = govern(sqlite_store, tmp_path)
+        workflow_id = at.finished()
+        append(at, times=2)
+        past_triggers(at.store, lambda connection: [
+            connection.exec_driver_sql("PRAGMA ignore_check_constraints=ON"),
+            connection.exec_driver_sql(f"UPDATE {table} SET {column} = CAST(X'61ff62' AS TEXT)"),
+        ])  # fmt: skip
+        auditing = Auditing(at.store, at.home.audit, Opener(at.home.vault, at.watch), at.clock.now_us)
+
+        kinds = [each.kind for each in auditing.verify().findings]
+
+        assert kinds == ([] if kind is None else [kind])
+        assert [str(each) for each in auditing.verify().findings if "\udcff" in str(each)] == []
+        is_of_workflow = table != "continuity_audit_head"
+        problems = at.checker.check()
+        assert bool(problems) is is_of_workflow
+        if table == "continuity_vault":
+            assert {each.object_id for each in problems} >= {workflow_id}
+
+    @pytest.mark.parametrize("column", ["events.hash", "workflows.workflow_id"])
+    def test_no_checkpoint_is_made_of_an_end_that_is_no_text(self, sqlite_store, tmp_path, column):
+        at = govern(sqlite_store, tmp_path)
+        at.finished()
+        table, _, name = column.partition(".")
+        tamper(at.store, f"UPDATE continuity_{table} SET {name} = CAST(X'61ff62' AS TEXT)")
+
+        with pytest.raises(IntegrityError, match="true end"):
+            list(Auditing(at.store, AuditLog(None), None, at.clock.now_us).checkpoint())
 
     @pytest.mark.parametrize(
         ("statement", "kind", "seq"),
@@ -520,6 +573,39 @@ def test_ten_thousand_entries_take_no_more_memory_than_two_thousand(at, closed):
     assert (verdict.entries, verdict.findings) == (10_000, [])
     assert told[-10:] == [("entries", count) for count in range(1_000, 11_000, 1_000)]
     assert peaks[1] < 1.5 * peaks[0]
+
+
+def test_a_walk_in_steps_lets_others_write_and_finds_the_same(at, auditing):
+    filled(at)
+    append(at, times=2_500)
+    steps, verdict = 0, None
+    for step in auditing.steps():
+        steps += 1
+        append(at)
+        verdict = step.verdict
+    assert (steps > 3, verdict.findings) == (True, [])
+
+    tamper(at.store, "UPDATE continuity_audit SET actor = 'user:u_2' WHERE seq = 2100")
+    told = [(each.what, each.count) for each in auditing.steps()]
+    assert found(auditing) == [("changed", None, 2_100)]
+    assert told[:2] == [("entries", 1_000), ("entries", 2_000)]
+
+
+@pytest.mark.parametrize("length", [3, 1_000, 1_001, 1_400])
+def test_the_last_entries_are_looked_at_without_the_rest(at, closed, length):
+    append(at, times=length)
+    end = closed.store.read(closed.log.verify_end)
+    assert (end.entries, end.fault) == (min(length, 1_000), None)
+
+    tamper(at.store, f"UPDATE continuity_audit SET actor = 'user:u_2' WHERE seq = {length - 1}")
+    assert closed.store.read(closed.log.verify_end).fault == AuditFault("changed", length - 1)
+
+
+def test_the_last_entries_cut_off_are_found_by_the_short_look(at, closed):
+    append(at, times=1_200)
+    tamper(at.store, "DELETE FROM continuity_audit WHERE seq > 1100")
+
+    assert closed.store.read(closed.log.verify_end).fault == AuditFault("truncated", 1_101)
 
 
 def test_findings_end_somewhere(at, closed):
