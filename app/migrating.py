@@ -76,6 +76,11 @@ def check(engine: sa.Engine, config: Config | None = None) -> None:
     """
     config = config or configuration()
     with engine.begin() as connection:
+        if _revision(connection) is None:
+            raise SchemaTooOldError(
+                "The database is empty. A new instance is made by atmem init; one that was in use must be restored "
+                "from its backup."
+            )
         if _next_step(connection, config) is not None:
             raise SchemaTooOldError("The database needs to be upgraded: run atmem db upgrade.")
 

@@ -90,6 +90,7 @@ def _vault(row: Any, provider: KeyProvider, fault: ContinuityError | None) -> di
 def _fault(settings: Settings, provider: KeyProvider) -> ContinuityError | None:
     """Try what a start would try, and return what is wrong instead of stopping at it."""
     try:
+        wiring.check_whole(settings)
         with wiring.built(settings, keys=provider):
             return None
     except ContinuityError as error:

@@ -48,6 +48,7 @@ from continuity.services.workflows import Workflows
 from continuity.store import schema
 from continuity.store.store import Store
 from continuity.vault import KeyProvider, Vault
+from observations import schema as observed_schema
 from observations.cursors import Cursors
 from observations.ingest import Ingest
 from observations.queries import Queries
@@ -313,6 +314,18 @@ def upgrade(settings: Settings) -> list[str]:
     instance.guard(settings)
     with databases.opened(settings) as store:
         return upgrade_schema(store, settings, key_provider(settings))
+
+
+def check_whole(settings: Settings) -> None:
+    """Refuse a database with damaged pages: what a server asks before it serves. Takes as long as reading all of it.
+
+    Raises:
+        UnavailableError: It is damaged, or does not answer.
+    """
+    tables = [table for each in (schema, accounts_schema, observed_schema) for table in each.metadata.sorted_tables]
+    with databases.opened(settings) as store:
+        check_schema(store)
+        databases.check_whole(store, tables)
 
 
 def check_database(settings: Settings) -> list[str]:

@@ -54,7 +54,8 @@ def command(ctx: click.Context, *, host: str, port: int, workers: int, threads: 
 def _serve(wanted: Settings, keys: KeyProvider, *, overrides: Overrides, as_json: bool) -> None:
     from app import application, instance, logs, overview, serving, wiring
 
-    # Refuse now, in words, whatever would stop each of the workers later.
+    # Refuse now, in words, whatever would stop each of the workers later, and a ledger that is damaged.
+    wiring.check_whole(wanted)
     wiring.build(wanted, keys=keys, overrides=overrides).close()
     try:
         listener = serving.listen(wanted.host, wanted.port)

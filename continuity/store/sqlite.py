@@ -10,6 +10,8 @@ Rules:
 * The driver never begins a transaction by itself. `Dialect.do_begin` does, with the words that
   ``connection.info[BEGIN]`` holds (``""`` for none), so ``engine.begin()`` means what it says.
 * A database that is not there is an error, never an empty one: `create_file` makes it, on purpose.
+* Bytes of a text column that are no UTF-8 are read as text with U+FFFD in their place: such a value is damage, which
+  the seals over it find, and must not keep anybody from reading the rows beside it.
 """
 
 from __future__ import annotations
@@ -103,6 +105,10 @@ def _journal_mode(connection: Any, wanted: str) -> str:
             time.sleep(0.01)
 
 
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "replace")
+
+
 class Dialect(SQLiteDialect_pysqlite):
     """pysqlite with the rules at the head of this file. Registered as ``sqlite+continuity``."""
 
@@ -131,8 +137,15 @@ class Dialect(SQLiteDialect_pysqlite):
         journal_mode = "wal" if choose_driver()[1] else "truncate"
 
         def set_up(connection: Any) -> None:
-            for pragma in _PRAGMAS:
-                connection.execute(pragma).close()
+            connection.text_factory = _text
+            try:
+                for pragma in _PRAGMAS:
+                    connection.execute(pragma).close()
+            except UnicodeDecodeError as error:
+                # What SQLite says of a damaged description of the tables repeats it, and the driver cannot.
+                damaged = self.loaded_dbapi.DatabaseError("malformed database schema")
+                damaged.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+                raise damaged from error
             found = _journal_mode(connection, journal_mode)
             if found != journal_mode:
                 raise self.loaded_dbapi.OperationalError(

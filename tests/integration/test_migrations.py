@@ -189,7 +189,7 @@ class TestStart:
         if engine.dialect.name == "sqlite":
             sqlite.create_file(Path(engine.url.database))
 
-        with pytest.raises(migrating.SchemaTooOldError, match="atmem db upgrade"):
+        with pytest.raises(migrating.SchemaTooOldError, match="atmem init"):
             migrating.check(engine)
 
         assert tables(engine) == set()
