@@ -386,7 +386,19 @@ class AuditColumns(TypedColumns):
     sealed_detail: Named[bytes | None] = Column(BYTES)
 
 
-audit: Final = sa.Table("continuity_audit", metadata, AuditColumns)
+IS_REFUSED: Final = sa.text("result <> 'done'")
+audit: Final = sa.Table(
+    "continuity_audit",
+    metadata,
+    AuditColumns,
+    # For who looks for something: each ends with the sequence, in whose order the entries are shown.
+    Index(None, "action", "seq"),
+    Index(None, "actor", "seq"),
+    Index(None, "object_id", "seq"),
+    Index(None, "at", "seq"),
+    # Nearly all was done: only the rest needs finding.
+    Index("ix_continuity_audit_refused", "result", "seq", sqlite_where=IS_REFUSED, postgresql_where=IS_REFUSED),
+)
 
 
 class AuditHeadColumns(TypedColumns):
