@@ -92,13 +92,26 @@ class Credentials:
         self._clock = clock
         self._settings = settings
 
-    def issue(self, caller: Caller, grant: GrantRequest) -> Issued:
-        """Make a credential and return its token, this once."""
+    def issue(self, caller: Caller, grant: GrantRequest, *, newest: str | None = None) -> Issued:
+        """Make a credential and return its token, this once.
+
+        `newest` is what `newest` said when a form was shown: sent once more by a browser, the form makes no other one.
+        """
         _check_may_issue(caller)
         if not caller.is_fresh:
             raise ForbiddenError("Give your password again to issue a credential.", code="reauthentication_required")
         token = tokens.new_token(grant.kind)
-        return self._store.write(lambda connection: self._issue(connection, caller, grant=grant, token=token))
+
+        def work(connection: Connection) -> Issued:
+            if newest is not None:
+                _check_newest(connection, caller, newest)
+            return self._issue(connection, caller, grant=grant, token=token)
+
+        return self._store.write(work)
+
+    def newest(self, caller: Caller) -> str:
+        """Return the id of the credential that the caller has issued last, ``none`` before the first."""
+        return self._store.read(lambda connection: _newest(connection, caller))
 
     def revoke(self, caller: Caller, request: RevokeRequest) -> int:
         """End the principal's credentials within the caller's scope at once; return how many were alive."""
@@ -129,7 +142,7 @@ class Credentials:
 
         return self._store.write(work)
 
-    def renew(self, caller: Caller, credential_id: str, *, expires_in_s: int) -> Issued:
+    def renew(self, caller: Caller, credential_id: str, *, expires_in_s: int, newest: str | None = None) -> Issued:
         """Make another credential for the same principal and scope; the older ones stay as they are.
 
         The caller becomes its issuer: one for "all workspaces of the issuer" reaches those of the caller.
@@ -141,7 +154,7 @@ class Credentials:
             principal_id=name, kind=CallerKind(before.kind), workflow_id=before.workflow_id,
             workspace=before.workspace, expires_in_s=expires_in_s, observation_scope=before.scope,
         )  # fmt: skip
-        return self.issue(caller, grant)
+        return self.issue(caller, grant, newest=newest)
 
     def end_of_workflow(self, connection: Connection, workflow_pk: int) -> None:
         """End the credentials of a workflow's workers, in the transaction that destroys the workflow."""
@@ -262,6 +275,24 @@ def _issuer(connection: Connection, caller: Caller) -> _Issuer:
         sa.select(memberships.c.workspace_pk).where(memberships.c.user_pk == row.user_pk)
     ).scalars()
     return _Issuer(row.user_pk, frozenset(scope))
+
+
+def _check_newest(connection: Connection, caller: Caller, newest: str) -> None:
+    # For writing: of two that come at once, the second one reads what the first has made.
+    connection.execute(sa.select(users.c.user_pk).where(_is_user(caller)).with_for_update())
+    if _newest(connection, caller) != newest:
+        raise ConflictError("You have issued a credential since this form was opened.", code="stale_revision")
+
+
+def _newest(connection: Connection, caller: Caller) -> str:
+    found = connection.execute(
+        sa.select(credentials.c.credential_id)
+        .join(users, users.c.user_pk == credentials.c.issuer_pk)
+        .where(_is_user(caller))
+        .order_by(credentials.c.issued_at.desc(), credentials.c.credential_id.desc())
+        .limit(1)
+    ).scalar_one_or_none()
+    return found or "none"
 
 
 def _found(connection: Connection, issuer: _Issuer, credential_id: str) -> Any:

@@ -79,6 +79,13 @@ class People:
             raise NotFoundError("There is no such account.")
         return found[0]
 
+    def named(self, username: str) -> Person:
+        """Return the account of this name. NotFoundError when there is none."""
+        found = self._store.read(lambda connection: _people(connection, users.c.username == username, most=1))
+        if not found:
+            raise NotFoundError("There is no such account.")
+        return found[0]
+
     def now_us(self) -> int:
         """Return the time by which a temporary password is over or not."""
         return self._clock.now_us()
