@@ -11,7 +11,8 @@ Rules:
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 
 class ContinuityError(Exception):
@@ -73,14 +74,34 @@ class ConflictError(ContinuityError):
 
     Attributes:
         workflow_id: The caller's own workflow that is in the way; empty where there is none, or not one alone.
+        current: How things stand instead, where that helps the caller to go on; only what the caller may see.
     """
 
     code = "request_conflict"
 
-    def __init__(self, message: str, *, code: str | None = None, workflow_id: str = "") -> None:
+    def __init__(
+        self, message: str, *, code: str | None = None, workflow_id: str = "",
+        current: Mapping[str, object] | None = None,
+    ) -> None:  # fmt: skip
         """Keep what the attributes say."""
         super().__init__(message, code=code)
         self.workflow_id = workflow_id
+        self.current = current
+
+
+class CaptureInUseError(ConflictError):
+    """Unfinished work needs exact content, so that the capture mode stays ``full``. Nothing has happened.
+
+    Attributes:
+        blocking: ``count``, ``is_more`` and the first ``workflows`` with ``workflow_id`` and ``because``.
+    """
+
+    code = "capture_in_use"
+
+    def __init__(self, message: str, *, blocking: Mapping[str, Any]) -> None:
+        """Keep what stands in the way."""
+        super().__init__(message, code=self.code)
+        self.blocking = blocking
 
 
 class TooLargeError(ContinuityError):

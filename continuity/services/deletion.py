@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 
 from continuity.decisions import clocks, controls
 from continuity.errors import ConflictError, DecryptionError, IntegrityError, UnavailableError, VaultError
-from continuity.services import proofs
+from continuity.services import proofs, run_links
 from continuity.services.audit import AuditEntry
 from continuity.services.callers import Caller, CallerKind
 from continuity.services.checking import reserved_bytes
@@ -144,6 +144,7 @@ class Deletions:
         operations = self.ledger.operations(connection, opened)
         self._write_tombstone(connection, opened, operations)
         self._forget_words(connection, opened, [operation.name for operation in operations])
+        run_links.forget(connection, self.ledger.vault, opened, operations)
         # Who it was must be known even if somebody else has to finish it.
         entry = AuditEntry(
             action="workflow.deletion_begun", actor=caller.actor, object_id=workflow_id, result="done",

@@ -60,10 +60,12 @@ def of_vault(
     return vault.index(_VAULT, state, capture_mode, mark_us, epoch, restored, int(is_recovery_open))
 
 
-def of_vault_row(vault: Vault, row: AnyRow, *, mark_us: int | None = None) -> bytes:
-    """Make the proof of a row of `workflows.VAULT_COLUMNS`, with another mark if one is given."""
+def of_vault_row(
+    vault: Vault, row: AnyRow, *, mark_us: int | None = None, state: str | None = None, capture_mode: str | None = None
+) -> bytes:  # fmt: skip
+    """Make the proof of a row of `workflows.VAULT_COLUMNS`, with other values where they are given."""
     return of_vault(
-        vault, state=row.vault_state, capture_mode=row.capture_mode,
+        vault, state=state or row.vault_state, capture_mode=capture_mode or row.capture_mode,
         mark_us=row.vault_mark if mark_us is None else mark_us, epoch=row.vault_epoch, restored_us=row.restored_at,
         is_recovery_open=bool(row.recovery_open),
     )  # fmt: skip

@@ -110,6 +110,7 @@ _BY_ID: Final = HEAD.where(workflows.c.workflow_id == bindparam("workflow_id"))
 _BY_KEY: Final = HEAD.where(workflows.c.key_ix == bindparam("key_ix"))
 HEAD_BY_ID: Final = _BY_ID.add_columns(DatabaseTime().label("now_us"))
 """For reading; what is locked has no time of its own, which might be that of before the wait."""
+HEAD_BY_PK: Final = HEAD.where(workflows.c.workflow_pk == bindparam("workflow_pk"))
 LOCKED_HEAD: Final = _BY_ID.with_for_update(of=vault, read=True, key_share=True).suffix_with(
     _THEN_WORKFLOW, dialect="postgresql"
 )
@@ -118,7 +119,7 @@ LOCKED_HEAD_BY_KEY: Final = _BY_KEY.with_for_update(of=vault, read=True, key_sha
 )
 
 LOCKED_VAULT: Final = (
-    sa.select(*VAULT_COLUMNS, DatabaseTime().label("now_us"))
+    sa.select(*VAULT_COLUMNS, vault.c.key_id.label("vault_key_id"), DatabaseTime().label("now_us"))
     .where(vault.c.id == 1)
     .with_for_update(of=vault, read=True, key_share=True)
 )
