@@ -16,7 +16,7 @@ from continuity.decisions.model import Reply
 from continuity.decisions.outcomes import Replayed, Report, decide_outcome, decide_renewal
 from continuity.decisions.receipts import classify
 from continuity.jsontext import canonical_bytes
-from continuity.services import identifiers
+from continuity.services import identifiers, run_links
 from continuity.services.documents import assurance, seconds
 from continuity.services.identifiers import new_lease_token, token_hash
 
@@ -84,6 +84,7 @@ class Attempts:
             run_id=request.run_id, mode=verdict.mode, lease_hash=token_hash(token),
         )  # fmt: skip
         workflow, operation = self.ledger.record(connection, opened, found, event)
+        run_links.note(connection, self.ledger.vault, opened, found.operation, run_id=request.run_id)
         return _grant(workflow, operation, verdict, found, token)
 
     def _refusal(self, connection: Connection, opened: Opened, question: Question, verdict: Verdict) -> dict[str, Any]:
