@@ -1,6 +1,11 @@
-"""Data keys that belong to no single workflow: of the audit log, of principals' names, of tombstones.
+"""Data keys: how one is made, and those that belong to no single workflow (the audit log, names, tombstones).
 
-Each is made with the first value that is sealed under it, in the transaction that writes the value.
+Rules:
+
+* A data key is wrapped under the master key that the vault's row names, read under a shared lock in the transaction
+  that writes the key: nothing comes under a master key that a rotation has left (`rotation`).
+* Where the flag says that the vault is locked, none is made and none is opened, whatever this process still holds.
+* A shared one is made with the first value that is sealed under it, in the transaction that writes the value.
 """
 
 from __future__ import annotations
@@ -11,18 +16,46 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
-from continuity.errors import IntegrityError
+from continuity.errors import IntegrityError, SealedError
+from continuity.store import keyring as statements
 from continuity.store.schema import partitions
+from continuity.store.schema import vault as vault_row
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from continuity.vault.partition import PartitionKey
+    from continuity.vault.partition import PartitionKey, WrappedKey
     from continuity.vault.vault import Vault
 
-_KEY = sa.select(partitions.c.wrapped_key, partitions.c.key_id).where(
-    partitions.c.partition_id == sa.bindparam("partition_id")
+# Outer: a database without the vault's row is one of tests of a single part, and not locked.
+_KEY = (
+    sa.select(partitions.c.wrapped_key, partitions.c.key_id, vault_row.c.state)
+    .select_from(partitions.outerjoin(vault_row, vault_row.c.id == 1))
+    .where(partitions.c.partition_id == sa.bindparam("partition_id"))
 )
+
+
+def make_partition(connection: Connection, vault: Vault, partition_id: str) -> tuple[PartitionKey, WrappedKey]:
+    """Make a fresh data key inside a writing transaction.
+
+    Args:
+        connection: Of the transaction that will write what this returns.
+        vault: The vault.
+        partition_id: An id that no partition had before, a destroyed one included.
+
+    Returns:
+        The data key, and what the row of the partition holds.
+
+    Raises:
+        SealedError: The vault is locked. Nothing has happened.
+        KeySourceError: This process lacks the master key of now and cannot get it. Nothing has happened.
+    """
+    row = connection.execute(statements.WRAPPING).one_or_none()
+    if row is None:
+        return vault.new_partition(partition_id)
+    if row.state == "locked":
+        raise SealedError("The vault is locked. Nothing was done.")
+    return vault.new_partition(partition_id, key_id=row.key_id)
 
 
 def find_partition(connection: Connection, vault: Vault, partition_id: str) -> PartitionKey | None:
@@ -37,6 +70,8 @@ def find_partition(connection: Connection, vault: Vault, partition_id: str) -> P
         return None
     if row.wrapped_key is None:
         raise IntegrityError("The key of a shared partition was destroyed.")
+    if row.state == "locked":
+        raise SealedError("The vault is locked. Nothing was done.")
     return vault.open_partition(partition_id, row.wrapped_key, key_id=row.key_id)
 
 
@@ -56,7 +91,7 @@ def ensure_partition(connection: Connection, vault: Vault, partition_id: str, *,
     found = find_partition(connection, vault, partition_id)
     if found is not None:
         return found
-    _, wrapped = vault.new_partition(partition_id)
+    _, wrapped = make_partition(connection, vault, partition_id)
     values = {
         "partition_id": partition_id, "kind": kind, "key_id": wrapped.key_id, "wrapped_key": wrapped.wrapped,
     }  # fmt: skip

@@ -144,7 +144,9 @@ class Workflows:
                 )
             has_opted_in = row.format < WORKFLOW_FORMAT and statements.raise_format(connection, WORKFLOW_FORMAT)
             draft = new_draft(caller, request, facts, owner_pk=owner_pk, now_us=now_us)
-            opened = self._insert(connection, draft, facts, key_ix=key_ix, definition_ix=definition_ix)
+            opened = self._insert(
+                connection, draft, facts, key_ix=key_ix, definition_ix=definition_ix, key_id=row.vault_key_id
+            )
         begun = None
         if request.begin is not None:
             begun = self._begin(connection, caller, opened, request.begin, is_known=known is not None)
@@ -202,10 +204,12 @@ class Workflows:
         self.audit.append(connection, entry, now_us=self._now_us(connection))
 
     def _insert(
-        self, connection: Connection, draft: Draft, facts: VaultFacts, *, key_ix: bytes, definition_ix: bytes
-    ) -> Opened:
+        self, connection: Connection, draft: Draft, facts: VaultFacts, *, key_ix: bytes, definition_ix: bytes,
+        key_id: int,
+    ) -> Opened:  # fmt: skip
         workflow_id = draft.workflow.workflow_id
-        key, wrapped = self.ledger.vault.new_partition(workflow_id)
+        # The master key of now, as the locked row says: a rotation may have begun since this process looked.
+        key, wrapped = self.ledger.vault.new_partition(workflow_id, key_id=key_id)
         sealed = seal_draft(key, draft)
         workflow_pk = statements.insert_workflow(
             connection,
