@@ -4,6 +4,8 @@ Rules:
 
 * A receipt ends its attempt when token, run and attempt are those of the last attempt, that attempt has
   not ended, and the operation is uncertain. Expiry of the lease alone does not matter.
+* A restore voids the leases of before: what another attempt has done since the backup is not in it, so a receipt of
+  before is evidence, and a person decides.
 * The very same receipt of the same attempt with its token answers as the first time.
 * Anything else is late evidence: kept, never acted upon. The first late body that an attempt's own token
   proves is always kept; of all others at most ten an operation.
@@ -61,12 +63,15 @@ def proves(attempt: Attempt | None, *, run_id: str, lease_hash: str) -> bool:
     return is_token and attempt.run_id == run_id
 
 
-def decide_outcome(operation: Operation, report: Report, *, at_us: int) -> OutcomeRecorded | LateReceiptKept | Replayed:
+def decide_outcome(
+    operation: Operation, report: Report, *, epoch: int, at_us: int
+) -> OutcomeRecorded | LateReceiptKept | Replayed:
     """Say what a receipt does. Changes nothing.
 
     Args:
         operation: The operation it was sent for.
         report: The receipt.
+        epoch: The vault's, which rises with every restore.
         at_us: The time to stamp it with.
 
     Returns:
@@ -80,7 +85,7 @@ def decide_outcome(operation: Operation, report: Report, *, at_us: int) -> Outco
     known = _known_reply(operation, report, attempt if is_proved else None)
     if known is not None:
         return Replayed(known)
-    if attempt is not None and is_proved and _is_current(operation, attempt):
+    if attempt is not None and is_proved and _is_current(operation, attempt, epoch):
         return OutcomeRecorded(
             at_us=at_us,
             actor=report.actor,
@@ -94,8 +99,9 @@ def decide_outcome(operation: Operation, report: Report, *, at_us: int) -> Outco
     return _late(operation, report, is_proved=is_proved, at_us=at_us)
 
 
-def _is_current(operation: Operation, attempt: Attempt) -> bool:
-    return operation.status is Status.UNCERTAIN and attempt is operation.last and not attempt.has_ended
+def _is_current(operation: Operation, attempt: Attempt, epoch: int) -> bool:
+    is_open = operation.status is Status.UNCERTAIN and not attempt.has_ended
+    return is_open and attempt is operation.last and operation.epoch == epoch
 
 
 def _known_reply(operation: Operation, report: Report, proved: Attempt | None) -> Reply | None:
@@ -145,7 +151,7 @@ def decide_renewal(
     """
     attempt = operation.find(attempt_id)
     is_proved = proves(attempt, run_id=run_id, lease_hash=lease_hash)
-    if attempt is None or not is_proved or not _is_current(operation, attempt):
+    if attempt is None or not is_proved or not _is_current(operation, attempt, vault.epoch):
         raise ConflictError("The lease is not that of the current attempt.", code="stale_lease")
     if not attempt.is_live(now_us):
         raise ConflictError("The lease has run out; its receipt is still taken.", code="lease_expired")

@@ -119,7 +119,7 @@ class Attempts:
             report = _report(found.operation, request, caller, lease_hash=lease_hash, body=body)
             reading = self.ledger.read_clock(found.database_us)
             at_us = clocks.stamp_us(reading, opened.workflow.clock_high_water_us, opened.vault.clock_high_water_us)
-            decision = decide_outcome(found.operation, report, at_us=at_us)
+            decision = decide_outcome(found.operation, report, epoch=opened.vault.epoch, at_us=at_us)
             if isinstance(decision, Replayed):
                 return {**_reply(decision.reply), "replayed": True}
             workflow, operation = self.ledger.record(connection, opened, found, decision, receipt=body)

@@ -231,7 +231,7 @@ def report(world):
                 continue
             attempt_id = f"a{number}"
             sent = Report(attempt_id, "r1", token_hash(attempt_id), outcome, f"{attempt_id} {outcome}", "cred:1")
-            decision = outcomes.decide_outcome(world.operation, sent, at_us=world.now_us)
+            decision = outcomes.decide_outcome(world.operation, sent, epoch=world.epoch, at_us=world.now_us)
             ends = outcome in {Outcome.NOT_DISPATCHED, Outcome.REFUSED}
             told = with_host(world, number, sent=outcome, knows=NOTHING if ends else host.knows)
             assert not isinstance(decision, Replayed), "each receipt of a host is sent once"

@@ -71,7 +71,7 @@ def test_a_receipt_does_what_the_design_says(mode, outcome, has_others, conditio
     operation, now = reported_in(condition, mode, has_others=has_others)
     head = make_workflow(operation)
 
-    event = decide_outcome(operation, make_report(outcome=outcome), at_us=now)
+    event = decide_outcome(operation, make_report(outcome=outcome), epoch=0, at_us=now)
     new_head, new = evolve(head, operation, event, seq=9)
 
     assert new.change_seq == new_head.standings[0].change_seq == 9
@@ -113,7 +113,7 @@ def test_only_an_unresolved_execute_keeps_an_undispatched_operation_uncertain(re
     other = replace(make_ended("a0", started_us=T0 - 500 * S, lease_until_us=T0 - 380 * S), **resolved)
     operation = make_operation(Status.UNCERTAIN, [other, make_attempt()])
 
-    event = decide_outcome(operation, make_report(outcome=Outcome.NOT_DISPATCHED), at_us=T0 + S)
+    event = decide_outcome(operation, make_report(outcome=Outcome.NOT_DISPATCHED), epoch=0, at_us=T0 + S)
 
     assert evolve(make_workflow(operation), operation, event, seq=9)[1].status is expected
 
@@ -122,7 +122,7 @@ def test_the_ending_records_the_lease_as_it_was_renewed():
     attempt = make_attempt(renewals=3, lease_until_us=T0 + 400 * S)
     operation = make_operation(Status.UNCERTAIN, [attempt])
 
-    event = decide_outcome(operation, make_report(), at_us=T0 + 300 * S)
+    event = decide_outcome(operation, make_report(), epoch=0, at_us=T0 + 300 * S)
 
     assert (event.renewals, event.lease_until_us) == (3, T0 + 400 * S)
     ended = evolve(make_workflow(operation), operation, event, seq=9)[1].attempts[0]
@@ -133,14 +133,14 @@ def settled():
     """An operation that a first receipt completed, and the receipt."""
     operation = make_operation(Status.UNCERTAIN, [make_attempt()])
     report = make_report()
-    event = decide_outcome(operation, report, at_us=T0 + S)
+    event = decide_outcome(operation, report, epoch=0, at_us=T0 + S)
     return evolve(make_workflow(operation), operation, event, seq=9)[1], report
 
 
 def test_the_very_same_receipt_answers_as_the_first_time():
     operation, report = settled()
 
-    again = decide_outcome(operation, report, at_us=T0 + 900 * S)
+    again = decide_outcome(operation, report, epoch=0, at_us=T0 + 900 * S)
 
     assert again == Replayed(operation.attempts[0].reply)
     assert (again.reply.accepted, again.reply.status, again.reply.revision) == (True, Status.COMPLETED, 6)
@@ -150,7 +150,7 @@ def test_the_very_same_receipt_answers_as_the_first_time():
 def test_the_same_body_without_its_proof_is_late_evidence(over):
     operation, report = settled()
 
-    event = decide_outcome(operation, replace(report, **over), at_us=T0 + 2 * S)
+    event = decide_outcome(operation, replace(report, **over), epoch=0, at_us=T0 + 2 * S)
 
     assert isinstance(event, LateReceiptKept)
     assert (event.is_proved, event.is_extra) == (False, True)
@@ -160,7 +160,7 @@ def test_the_same_body_without_its_proof_is_late_evidence(over):
 def test_a_live_attempt_is_ended_only_by_its_own_token_run_and_attempt(over):
     operation = make_operation(Status.UNCERTAIN, [make_attempt()])
 
-    event = decide_outcome(operation, make_report(**over), at_us=T0 + S)
+    event = decide_outcome(operation, make_report(**over), epoch=0, at_us=T0 + S)
 
     assert isinstance(event, LateReceiptKept)
     assert not event.is_proved
@@ -172,7 +172,7 @@ def test_the_token_of_another_attempt_proves_nothing(named, token):
     attempts = [make_ended("a1"), make_attempt("a2", started_us=T0 + 130 * S)]
     operation = make_operation(Status.UNCERTAIN, attempts)
 
-    event = decide_outcome(operation, make_report(named, lease_hash=token_hash(token)), at_us=T0 + 140 * S)
+    event = decide_outcome(operation, make_report(named, lease_hash=token_hash(token)), epoch=0, at_us=T0 + 140 * S)
 
     assert isinstance(event, LateReceiptKept)
     assert not event.is_proved
@@ -181,11 +181,11 @@ def test_the_token_of_another_attempt_proves_nothing(named, token):
 def test_a_late_receipt_repeated_answers_as_the_first_time_whatever_has_happened_since():
     operation = make_operation(Status.UNCERTAIN, [make_ended(digest="first"), make_attempt("a2")])
     report = make_report("a1", digest="second")
-    kept = decide_outcome(operation, report, at_us=T0 + 300 * S)
+    kept = decide_outcome(operation, report, epoch=0, at_us=T0 + 300 * S)
     _, operation = evolve(make_workflow(operation), operation, kept, seq=9)
     operation = replace(operation, status=Status.COMPLETED)
 
-    again = decide_outcome(operation, report, at_us=T0 + 900 * S)
+    again = decide_outcome(operation, report, epoch=0, at_us=T0 + 900 * S)
 
     assert isinstance(again, Replayed)
     assert (again.reply.accepted, again.reply.status, again.reply.reason) == (False, Status.UNCERTAIN, "stale_lease")
@@ -201,7 +201,7 @@ def unproved(count):
 def test_ten_receipts_without_proof_are_kept(kept):
     operation = make_operation(Status.UNCERTAIN, [make_attempt()], late=unproved(kept))
 
-    event = decide_outcome(operation, make_report(lease_hash="forged"), at_us=T0 + S)
+    event = decide_outcome(operation, make_report(lease_hash="forged"), epoch=0, at_us=T0 + S)
 
     assert (event.is_proved, event.is_extra) == (False, True)
 
@@ -210,7 +210,7 @@ def test_the_eleventh_receipt_without_proof_is_refused():
     operation = make_operation(Status.UNCERTAIN, [make_attempt()], late=unproved(10))
 
     with pytest.raises(ConflictError) as refusal:
-        decide_outcome(operation, make_report(lease_hash="forged"), at_us=T0 + S)
+        decide_outcome(operation, make_report(lease_hash="forged"), epoch=0, at_us=T0 + S)
 
     assert refusal.value.code == "late_receipt_limit_reached"
 
@@ -219,19 +219,19 @@ def test_at_the_limit_repeats_are_still_answered():
     operation = make_operation(Status.UNCERTAIN, [make_attempt()], late=unproved(10))
     report = make_report("nobody", lease_hash="forged", digest="junk-3")
 
-    assert decide_outcome(operation, report, at_us=T0 + S) == Replayed(operation.late[3].reply)
+    assert decide_outcome(operation, report, epoch=0, at_us=T0 + S) == Replayed(operation.late[3].reply)
 
 
 def test_at_the_limit_the_current_attempt_can_still_end():
     operation = make_operation(Status.UNCERTAIN, [make_attempt()], late=unproved(10))
 
-    assert isinstance(decide_outcome(operation, make_report(), at_us=T0 + S), OutcomeRecorded)
+    assert isinstance(decide_outcome(operation, make_report(), epoch=0, at_us=T0 + S), OutcomeRecorded)
 
 
 def test_the_first_late_body_that_its_token_proves_is_always_kept():
     operation = make_operation(Status.UNCERTAIN, [make_ended()], late=unproved(10))
 
-    event = decide_outcome(operation, make_report(), at_us=T0 + S)
+    event = decide_outcome(operation, make_report(), epoch=0, at_us=T0 + S)
 
     assert (event.is_proved, event.is_extra) == (True, False)
 
@@ -239,22 +239,22 @@ def test_the_first_late_body_that_its_token_proves_is_always_kept():
 def test_further_late_bodies_of_one_attempt_share_the_ten_places():
     operation = make_operation(Status.UNCERTAIN, [make_ended(), make_ended("a2")], late=(make_late(), *unproved(9)))
 
-    event = decide_outcome(operation, make_report(digest="third"), at_us=T0 + S)
+    event = decide_outcome(operation, make_report(digest="third"), epoch=0, at_us=T0 + S)
     assert (event.is_proved, event.is_extra) == (True, True)
 
     _, operation = evolve(make_workflow(operation), operation, event, seq=9)
     with pytest.raises(ConflictError):
-        decide_outcome(operation, make_report(digest="fourth"), at_us=T0 + S)
-    other = decide_outcome(operation, make_report("a2", digest="of another attempt"), at_us=T0 + S)
+        decide_outcome(operation, make_report(digest="fourth"), epoch=0, at_us=T0 + S)
+    other = decide_outcome(operation, make_report("a2", digest="of another attempt"), epoch=0, at_us=T0 + S)
     assert (other.is_proved, other.is_extra) == (True, False)
 
 
 def test_an_unproved_copy_does_not_take_the_place_of_the_proved_receipt():
     operation = make_operation(Status.UNCERTAIN, [make_ended(digest="first")])
-    forged = decide_outcome(operation, make_report(lease_hash="forged"), at_us=T0 + S)
+    forged = decide_outcome(operation, make_report(lease_hash="forged"), epoch=0, at_us=T0 + S)
     _, operation = evolve(make_workflow(operation), operation, forged, seq=9)
 
-    proved = decide_outcome(operation, make_report(), at_us=T0 + 2 * S)
+    proved = decide_outcome(operation, make_report(), epoch=0, at_us=T0 + 2 * S)
 
     assert isinstance(proved, LateReceiptKept)
     assert (proved.is_proved, proved.is_extra) == (True, False)
@@ -327,3 +327,26 @@ def test_what_is_not_the_current_attempt_is_not_renewed(condition):
     operation, now = reported_in(condition, Mode.EXECUTE, has_others=False)
 
     assert refused_renewal(operation, now=now) == "stale_lease"
+
+
+def test_a_receipt_of_before_a_restore_is_evidence_and_completes_nothing():
+    operation = make_operation(Status.UNCERTAIN, [make_attempt()])
+
+    event = decide_outcome(operation, make_report(), epoch=1, at_us=T0 + S)
+
+    assert isinstance(event, LateReceiptKept)
+    assert event.is_proved
+
+
+def test_a_lease_of_before_a_restore_is_not_renewed():
+    operation = make_operation(Status.UNCERTAIN, [make_attempt()])
+
+    with pytest.raises(ConflictError) as caught:
+        renew(operation, now=T0 + S, vault=make_vault(epoch=1))
+    assert caught.value.code == "stale_lease"
+
+
+def test_an_attempt_that_was_granted_after_a_person_had_decided_counts():
+    operation = make_operation(Status.UNCERTAIN, [make_attempt()], epoch=1)
+
+    assert isinstance(decide_outcome(operation, make_report(), epoch=1, at_us=T0 + S), OutcomeRecorded)
