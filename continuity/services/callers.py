@@ -18,6 +18,8 @@ class CallerKind(StrEnum):
     WORKER = "continuity_host"
     COORDINATOR = "continuity_coordinator"
     OBSERVER = "continuity_observer"
+    THREAD_WORKER = "thread_worker"
+    APPLICATION = "thread_application"
 
 
 class Role(StrEnum):
@@ -38,12 +40,15 @@ class Caller:
         request_id: ``req_…`` of the request that is served.
         workspaces: ``workspace_pk`` of the workspaces it may see; None means all.
         home_workspace: ``workspace_pk`` in which it creates.
-        owner_pk: A coordinator's namespace row in ``continuity_owners``.
+        owner_pk: A coordinator's namespace row in ``continuity_owners``; of a thread worker and an application, the row
+            of its principal.
         workflow_id: A worker's only workflow.
         role: A person's role.
         is_fresh: A person gave the password within the last ten minutes.
         principal: Username or principal_id, shown as the creator of what it creates.
         observation_scope: The only scope into which an observer may submit events.
+        agents: The only agents whose runs a thread worker may claim.
+        subject: For whom an application acts in this request.
     """
 
     kind: CallerKind
@@ -57,3 +62,5 @@ class Caller:
     is_fresh: bool = False
     principal: str = ""
     observation_scope: str | None = None
+    agents: frozenset[str] = frozenset()
+    subject: str | None = None

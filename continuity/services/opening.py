@@ -81,6 +81,8 @@ def is_visible(row: AnyRow, caller: Caller) -> bool:
         return bool(row.workflow_id == caller.workflow_id)
     if caller.kind is CallerKind.COORDINATOR:
         return bool(row.owner_pk == caller.owner_pk)
+    if caller.kind not in {CallerKind.PERSON, CallerKind.OPERATOR}:
+        return False
     return caller.workspaces is None or row.workspace_pk in caller.workspaces
 
 

@@ -2,3 +2,6 @@
 
 Knows no plaintext: it cannot import the vault. Decides nothing: services bring the statements.
 """
+
+# Tables register themselves when their module is read: whoever asks for the metadata must find all of them.
+from continuity.store import threads_schema as threads_schema
