@@ -75,6 +75,7 @@ class VaultColumns(TypedColumns):
 
     ``proof`` is a keyed hash over what a decision reads of it; without one nothing is decided.
     ``generation`` rises whenever a process must look again at state or keys; ``key_id`` is the master key that wraps.
+    ``restored_from`` is the time of the data that the last restore brought back: for people, no decision reads it.
     """
 
     id = Column(SMALL, primary_key=True, autoincrement=False)
@@ -94,6 +95,7 @@ class VaultColumns(TypedColumns):
     generation: Named[int] = Column(INTEGER, server_default=sa.text("1"))
     locked_at: Named[int | None] = Column(INTEGER)
     locked_by: Named[str | None] = Column(sa.String(160))
+    restored_from: Named[int | None] = Column(INTEGER)
 
 
 vault: Final = sa.Table(
