@@ -21,6 +21,11 @@ from urllib.parse import urlsplit
 from continuity import limits
 
 VAULT_KEY_VARIABLE: Final = "ATMEM_VAULT_KEY"
+KEY_SOURCES: Final = ("file", "environment", "passphrase", "transit")
+_KEY_FILES: Final = {
+    "file": "vault.key", "environment": "vault.key", "passphrase": "vault.sealed", "transit": "vault.transit",
+}  # fmt: skip
+_TRANSIT_WORD: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}(?:/[A-Za-z0-9][A-Za-z0-9._-]{0,63}){0,3}")
 DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 8768
 DEFAULT_THREADS: Final = 16
@@ -49,6 +54,27 @@ class InstanceError(SettingsError):
 
 
 @dataclass(frozen=True, slots=True)
+class TransitPlace:
+    """Where HashiCorp Vault's Transit engine is, for the key source ``transit``.
+
+    Attributes:
+        url: Address of Vault. ``ATMEM_TRANSIT_URL``; plain HTTP to this host alone.
+        mount: Where the engine is mounted. ``ATMEM_TRANSIT_MOUNT``, default ``transit``.
+        key: Name of its key. ``ATMEM_TRANSIT_KEY``, default ``atmem``.
+        token_file: Private file with the token, read for each use. ``ATMEM_TRANSIT_TOKEN_FILE``.
+        ca_file: Certificates to trust instead of the system's. ``ATMEM_TRANSIT_CA_FILE``, default None.
+        namespace: Namespace of Vault Enterprise. ``ATMEM_TRANSIT_NAMESPACE``, default None.
+    """
+
+    url: str
+    mount: str
+    key: str
+    token_file: Path
+    ca_file: Path | None
+    namespace: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """Everything that can be set.
 
@@ -60,8 +86,11 @@ class Settings:
             ``ATMEM_URL``, default ``http://127.0.0.1:8768``.
         vault_key_variable: Name of the variable that holds the master key (base64 of 32 bytes), or None for a
             key file. ``ATMEM_VAULT_KEY``; needs ``ATMEM_SHRED_LIST``, since nothing lies beside such a key.
-        vault_key_file: Master key file, mode 0600. ``ATMEM_VAULT_KEY_FILE``, default ``vault.key`` in the
-            instance folder.
+        vault_key_file: Private file of the master keys, mode 0600. ``ATMEM_VAULT_KEY_FILE``, default in the instance
+            folder: ``vault.key``; ``vault.sealed`` or ``vault.transit`` for those two sources.
+        vault_key_source: ``file``, ``environment``, ``passphrase`` or ``transit`` (docs/keys.md).
+            ``ATMEM_VAULT_KEY_SOURCE``, default ``environment`` if ``ATMEM_VAULT_KEY`` is set, else ``file``.
+        transit: Where Transit is, for that source alone.
         secret_key_file: Key that signs form tokens, mode 0600; always ``secret.key`` in the instance folder.
         shred_list: List of what was deleted, kept with the key and not with the database.
             ``ATMEM_SHRED_LIST``, default ``shred.list`` beside the key file.
@@ -104,6 +133,15 @@ class Settings:
     port: int = DEFAULT_PORT
     threads: int = DEFAULT_THREADS
     workers: int = 1
+    vault_key_source: str = "file"
+    transit: TransitPlace | None = None
+
+    @property
+    def locked_key_file(self) -> Path:
+        """Where a locked vault's keys lie, sealed under a passphrase: beside the key file, or in the instance."""
+        if self.vault_key_source == "environment":
+            return self.instance / "vault.locked"
+        return self.vault_key_file.with_name(f"{self.vault_key_file.name}.locked")
 
     @property
     def anchor_file(self) -> Path:
@@ -134,15 +172,18 @@ def load_settings(environ: Mapping[str, str], *, instance: Path | None = None) -
         raise SettingsError(f"ATMEM_VAULT_KEY_FILE: set this or {VAULT_KEY_VARIABLE}, not both.")
     if has_key_variable and not _KEYS.fullmatch(environ[VAULT_KEY_VARIABLE].strip()):
         raise SettingsError(f"{VAULT_KEY_VARIABLE}: must hold 32 bytes as base64 (44 characters), or id:base64,….")
-    if has_key_variable and shred_list is None:
-        raise SettingsError(f"ATMEM_SHRED_LIST: must name a file when {VAULT_KEY_VARIABLE} is set.")
-    key_file = key_file or folder / "vault.key"
+    source = _key_source(environ, has_key_variable=has_key_variable)
+    if source in {"environment", "transit"} and shred_list is None:
+        raise SettingsError(f"ATMEM_SHRED_LIST: must name a file when the master key comes from {source}.")
+    key_file = key_file or folder / _KEY_FILES[source]
     return Settings(
         instance=folder,
         database_url=_database_url(environ, folder),
         url=url,
         vault_key_variable=VAULT_KEY_VARIABLE if has_key_variable else None,
         vault_key_file=key_file,
+        vault_key_source=source,
+        transit=_transit(environ) if source == "transit" else None,
         secret_key_file=folder / "secret.key",
         shred_list=shred_list or key_file.with_name("shred.list"),
         trusted_hosts=_trusted_hosts(environ, url),
@@ -172,6 +213,40 @@ def _text(environ: Mapping[str, str], name: str) -> str | None:
     if "\0" in value or "\n" in value or value != value.strip():
         raise SettingsError(f"{name}: must be one line without spaces at its ends.")
     return value
+
+
+def _key_source(environ: Mapping[str, str], *, has_key_variable: bool) -> str:
+    source = _text(environ, "ATMEM_VAULT_KEY_SOURCE") or ("environment" if has_key_variable else "file")
+    if source not in KEY_SOURCES:
+        raise SettingsError(f"ATMEM_VAULT_KEY_SOURCE: must be one of {', '.join(KEY_SOURCES)}.")
+    if (source == "environment") != has_key_variable:
+        raise SettingsError(
+            f"ATMEM_VAULT_KEY_SOURCE: is environment where {VAULT_KEY_VARIABLE} is set, and only there."
+        )
+    return source
+
+
+def _transit(environ: Mapping[str, str]) -> TransitPlace:
+    url, token_file = _text(environ, "ATMEM_TRANSIT_URL"), _path(environ, "ATMEM_TRANSIT_TOKEN_FILE")
+    if url is None or not _is_address(url):
+        raise SettingsError("ATMEM_TRANSIT_URL: must be https:// and a host (http:// for this host alone).")
+    if urlsplit(url).scheme == "http" and urlsplit(url).hostname not in {"127.0.0.1", "localhost", "::1"}:
+        raise SettingsError("ATMEM_TRANSIT_URL: must be https:// unless Vault is on this host: keys go over it.")
+    if token_file is None:
+        raise SettingsError("ATMEM_TRANSIT_TOKEN_FILE: must name the file that holds the token.")
+    words = {"ATMEM_TRANSIT_MOUNT": "transit", "ATMEM_TRANSIT_KEY": "atmem", "ATMEM_TRANSIT_NAMESPACE": ""}
+    found = {name: _text(environ, name) or default for name, default in words.items()}
+    for name, value in found.items():
+        if value and not _TRANSIT_WORD.fullmatch(value):
+            raise SettingsError(f"{name}: must be letters, digits, dots, dashes and slashes.")
+    return TransitPlace(
+        url=url,
+        mount=found["ATMEM_TRANSIT_MOUNT"],
+        key=found["ATMEM_TRANSIT_KEY"],
+        token_file=token_file,
+        ca_file=_path(environ, "ATMEM_TRANSIT_CA_FILE"),
+        namespace=found["ATMEM_TRANSIT_NAMESPACE"] or None,
+    )
 
 
 def _producer_token(environ: Mapping[str, str]) -> str | None:
@@ -212,27 +287,26 @@ def _integer(environ: Mapping[str, str], name: str, *, default: int, minimum: in
     return int(value)
 
 
-def _url(environ: Mapping[str, str]) -> str:
-    value = _text(environ, "ATMEM_URL")
-    if value is None:
-        return f"http://{DEFAULT_HOST}:{DEFAULT_PORT}"
+def _is_address(value: str) -> bool:
+    """Say whether `value` is http:// or https://, a host and perhaps a port, and nothing more."""
     try:
         parts = urlsplit(value)
         port_is_sound = parts.port is None or parts.port > 0
     except ValueError:
-        port_is_sound = False
-    if (
-        not port_is_sound
-        # What a browser and an Origin header could never say.
-        or not (value.isascii() and value.isprintable() and " " not in value)
-        or parts.scheme not in {"http", "https"}
-        or not parts.hostname
-        or parts.username is not None
-        or parts.path not in {"", "/"}
-        or parts.query
-        or parts.fragment
-    ):
+        return False
+    # What a browser and an Origin header could never say.
+    is_plain = value.isascii() and value.isprintable() and " " not in value
+    is_bare = parts.username is None and parts.path in {"", "/"} and not parts.query and not parts.fragment
+    return bool(port_is_sound and is_plain and is_bare and parts.scheme in {"http", "https"} and parts.hostname)
+
+
+def _url(environ: Mapping[str, str]) -> str:
+    value = _text(environ, "ATMEM_URL")
+    if value is None:
+        return f"http://{DEFAULT_HOST}:{DEFAULT_PORT}"
+    if not _is_address(value):
         raise SettingsError("ATMEM_URL: must be http:// or https://, a host and perhaps a port, and nothing more.")
+    parts = urlsplit(value)
     # Written as browsers write it: `is_https` and the check of the Origin compare text.
     return f"{parts.scheme}://{parts.netloc.lower()}"
 

@@ -69,6 +69,7 @@ WRONG = {
         "http://a:99999", "http://a b", "http://a\tb", "http://ä",
     ],
     "ATMEM_VAULT_KEY_FILE": ["relative.key"],
+    "ATMEM_VAULT_KEY_SOURCE": ["vault", "File", "environment"],
     "ATMEM_SHRED_LIST": ["relative.list"],
     "ATMEM_TRUSTED_HOSTS": ["*", "a b", "http://a", "a:80", "-a", "*.example"],
     "ATMEM_TRUSTED_PROXIES": ["proxy.example", "10.0.0.1/8", "*", "10.0.0.1,"],
@@ -115,3 +116,47 @@ def test_settings_that_contradict_each_other_are_refused(environ, named):
 
 def test_an_empty_variable_is_one_that_is_not_set():
     assert load_settings({"ATMEM_URL": "", "ATMEM_DATABASE_URL": ""}) == load_settings({})
+
+
+TRANSIT = {
+    "ATMEM_VAULT_KEY_SOURCE": "transit", "ATMEM_SHRED_LIST": "/s", "ATMEM_TRANSIT_URL": "https://vault.example:8200",
+    "ATMEM_TRANSIT_TOKEN_FILE": "/t",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("source", "file"), [("file", "vault.key"), ("passphrase", "vault.sealed"), ("transit", "vault.transit")]
+)
+def test_each_key_source_has_a_file_of_its_own(source, file):
+    settings = load_settings({**TRANSIT, "ATMEM_VAULT_KEY_SOURCE": source}, instance=Path("/i"))
+
+    assert (settings.vault_key_source, settings.vault_key_file) == (source, Path("/i") / file)
+    assert settings.locked_key_file == Path("/i") / f"{file}.locked"
+    assert (settings.transit is not None) == (source == "transit")
+
+
+def test_a_locked_key_of_a_variable_lies_in_the_instance():
+    environ = {"ATMEM_VAULT_KEY": KEY, "ATMEM_SHRED_LIST": "/s"}
+
+    assert load_settings(environ, instance=Path("/i")).locked_key_file == Path("/i/vault.locked")
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        ({"ATMEM_SHRED_LIST": ""}, "ATMEM_SHRED_LIST"),
+        ({"ATMEM_TRANSIT_URL": ""}, "ATMEM_TRANSIT_URL"),
+        ({"ATMEM_TRANSIT_URL": "http://vault.example:8200"}, "ATMEM_TRANSIT_URL"),
+        ({"ATMEM_TRANSIT_URL": "https://user:pw@vault.example"}, "ATMEM_TRANSIT_URL"),
+        ({"ATMEM_TRANSIT_TOKEN_FILE": ""}, "ATMEM_TRANSIT_TOKEN_FILE"),
+        ({"ATMEM_TRANSIT_TOKEN_FILE": "t"}, "ATMEM_TRANSIT_TOKEN_FILE"),
+        ({"ATMEM_TRANSIT_MOUNT": "../sys"}, "ATMEM_TRANSIT_MOUNT"),
+        ({"ATMEM_TRANSIT_KEY": "a b"}, "ATMEM_TRANSIT_KEY"),
+        ({"ATMEM_TRANSIT_CA_FILE": "ca.pem"}, "ATMEM_TRANSIT_CA_FILE"),
+        ({"ATMEM_TRANSIT_NAMESPACE": "?"}, "ATMEM_TRANSIT_NAMESPACE"),
+        ({"ATMEM_VAULT_KEY": KEY}, "ATMEM_VAULT_KEY_SOURCE"),
+    ],
+)
+def test_what_transit_needs_is_asked_for_by_name(changed, named):
+    with pytest.raises(SettingsError, match=f"^{named}: "):
+        load_settings({**TRANSIT, **changed})
