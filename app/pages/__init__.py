@@ -11,6 +11,7 @@ home            the first page
 sign_in         signing in and out
 password        choosing a new password
 reauthentication  giving the password again, on a page or inside a form
+settings        people, sessions, credentials, vault, about: a package, for administrators
 account         a person's own sessions and password
 resume_work     Decisions → Resume work: the list, and one workflow
 controls        what people do to a workflow from its page
@@ -44,6 +45,7 @@ from app.pages import (
     password,
     problems,
     reauthentication,
+    settings,
     shell,
     sign_in,
 )
@@ -56,6 +58,7 @@ BLUEPRINTS: Final[tuple[Blueprint, ...]] = (
     account.blueprint,
     controls.blueprint,
     activity.blueprint,
+    settings.blueprint,
 )
 """Every blueprint of pages; each names its whole paths."""
 
@@ -67,6 +70,7 @@ def install(app: Flask) -> None:
     htmx.install(app)
     display.install(app)
     shell.install(app)
+    settings.install(app)
     notes.install(app)
     problems.install(app)
     for blueprint in BLUEPRINTS:
