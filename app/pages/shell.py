@@ -49,6 +49,8 @@ _ALL_GROUPS: Final = (
     Group("Administration", (Place("Settings", "settings.index", "cog-6-tooth"),)),
 )
 """Every place there may be. One is shown when its page exists and admits the person's role."""
+_PART_OF: Final = {"audit_pages": "settings"}
+"""Blueprints that have no place of their own: their pages stand inside those of another one."""
 _SESSION: Final = "session_that_goes_on"
 
 
@@ -107,7 +109,10 @@ def _is_open(endpoint: str, role: Role) -> bool:
 
 
 def _shown(place: Place) -> Place:
-    return Place(place.title, place.endpoint, place.icon, is_here=request.blueprint == place.endpoint.partition(".")[0])
+    own = place.endpoint.partition(".")[0]
+    return Place(
+        place.title, place.endpoint, place.icon, is_here=_PART_OF.get(request.blueprint or "", request.blueprint) == own
+    )
 
 
 def _person() -> SignedIn:
