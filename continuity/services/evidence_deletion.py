@@ -120,6 +120,20 @@ class EvidenceDeletions:
             raise problem
         return finished
 
+    def reapply(self, evidence_id: str) -> None:
+        """Destroy again what a restored database has brought back of a run that is on the shred list. Safe to repeat.
+
+        Its data key opens no more, so that what it was called is known only if the tombstone was there already.
+
+        Raises:
+            IntegrityError: The run is not on the shred list. Nothing has happened.
+        """
+        if not self.runs.vault.has_shredded(evidence_id):
+            raise IntegrityError("The run was not deleted. Nothing was done.")
+        with suppress(ConflictError):
+            self._finish(evidence_id, actor="system", request_id=new_id("req"))
+        self._scrub()
+
     def _finish_interrupted(self, evidence_id: str) -> int:
         try:
             self._finish(evidence_id, actor="system", request_id=new_id("req"))
