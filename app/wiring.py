@@ -19,7 +19,7 @@ from typing import Final
 
 import sqlalchemy as sa
 
-from app import databases, instance, vaults
+from app import audits, databases, instance, vaults
 from app.auth import schema as accounts_schema
 from app.auth import services as auth_services
 from app.auth.accounts import Temporary
@@ -34,20 +34,29 @@ from continuity.errors import KeySourceError, SealedError, VaultError
 from continuity.services.attempts import Attempts
 from continuity.services.audit import AuditLog
 from continuity.services.auditing import Auditing
+from continuity.services.capture import Capture
 from continuity.services.clock import Clock
 from continuity.services.clockwatch import ClockWatch
 from continuity.services.controls import Controls
 from continuity.services.deletion import Deletions
+from continuity.services.evidence import Evidence
+from continuity.services.evidence_deletion import EvidenceDeletions
+from continuity.services.evidence_reading import EvidenceReading
+from continuity.services.evidence_runs import EvidenceRuns
+from continuity.services.evidence_search import EvidenceSearch
+from continuity.services.exporting import Exporting
 from continuity.services.ledger import Ledger
 from continuity.services.listing import Listing
 from continuity.services.opening import Opener
 from continuity.services.owners import Owners
+from continuity.services.retention import Retaining
 from continuity.services.reviewing import Reviewing
 from continuity.services.sweeping import Sweeper
 from continuity.services.workflows import Workflows
 from continuity.store import schema
 from continuity.store.store import Store
 from continuity.vault import KeyProvider, Vault
+from continuity.vault.passphrase import Cost
 from observations import schema as observed_schema
 from observations.cursors import Cursors
 from observations.ingest import Ingest
@@ -109,6 +118,13 @@ class Services:
     reviewing: Reviewing
     deletions: Deletions
     watch: ClockWatch
+    capture: Capture
+    evidence: Evidence
+    evidence_reading: EvidenceReading
+    evidence_search: EvidenceSearch
+    evidence_deletions: EvidenceDeletions
+    exporting: Exporting
+    retaining: Retaining
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +149,7 @@ class Wiring:
     store: Store
     vault: Vault
     audit: AuditLog
+    audits: audits.Audits
     auth: auth_services.Auth
     services: Services
     observations: Observations
@@ -151,14 +168,18 @@ class Wiring:
             raise SealedError("The vault is locked.")
 
     def close(self) -> None:
-        """Stop the background thread, give back every connection, drop the keys."""
+        """Stop the background threads, give back every connection, drop the keys."""
         self.housekeeping.stop()
+        self.audits.checks.stop()
         self.observations.close()
         databases.close(self.store)
         self.vault.lock()
 
 
-def build(settings: Settings, *, keys: KeyProvider | None = None, overrides: Overrides | None = None) -> Wiring:
+def build(
+    settings: Settings, *, keys: KeyProvider | None = None, overrides: Overrides | None = None,
+    is_rollback_accepted: bool = False,
+) -> Wiring:  # fmt: skip
     """Put everything together for serving. Starts no thread; `Wiring.close` gives all of it back.
 
     Raises:
@@ -166,6 +187,7 @@ def build(settings: Settings, *, keys: KeyProvider | None = None, overrides: Ove
         UnavailableError: The database does not answer, or its tables are not those of this program.
         KeySourceError: The master key or the secret key cannot be had.
         IntegrityError: The shred list is not the one that the database knows.
+        RolledBackError: The database is older than its anchor, and `is_rollback_accepted` was not said.
     """
     overrides = overrides or Overrides()
     instance.guard(settings)
@@ -173,7 +195,10 @@ def build(settings: Settings, *, keys: KeyProvider | None = None, overrides: Ove
     try:
         check_schema(store)
         vault = vaults.open_stored(store, settings, keys or key_provider(settings))
-        return _put_together(settings, store, vault=vault, overrides=overrides)
+        made = _put_together(settings, store, vault=vault, overrides=overrides)
+        if not is_rollback_accepted:
+            made.audits.anchors.check()
+        return made
     except BaseException:
         databases.close(store)
         raise
@@ -190,13 +215,22 @@ def _put_together(settings: Settings, store: Store, *, vault: Vault, overrides: 
     )  # fmt: skip
     watch = ClockWatch(clock)
     ledger = Ledger(vault, watch, history_bytes=settings.coordinator_history_bytes)
-    services = _services(store, ledger, audit=audit, auth=auth, watch=watch)
+    hashing = overrides.auth.hashing
+    cost = Cost(hashing.memory_kib, hashing.time_cost, hashing.parallelism)
+    services = _services(store, ledger, audit=audit, auth=auth, watch=watch, cost=cost)
     return Wiring(
         settings=settings,
         clock=clock,
         store=store,
         vault=vault,
         audit=audit,
+        audits=audits.build(
+            settings,
+            store,
+            log=audit,
+            now_us=clock.now_us,
+            auditing=lambda: Auditing(store, audit, None if vault.is_locked else Opener(vault, watch), clock.now_us),
+        ),
         auth=auth,
         services=services,
         observations=_observations(settings, clock, secret_keys=secret_keys),
@@ -219,17 +253,28 @@ def _observations(settings: Settings, clock: Clock, *, secret_keys: SecretKeys) 
 
 
 def _services(
-    store: Store, ledger: Ledger, *, audit: AuditLog, auth: auth_services.Auth, watch: ClockWatch
+    store: Store, ledger: Ledger, *, audit: AuditLog, auth: auth_services.Auth, watch: ClockWatch, cost: Cost
 ) -> Services:
     attempts = Attempts(store, ledger)
+    deletions = Deletions(store, ledger, audit, auth.credentials.end_of_workflow)
+    runs = EvidenceRuns(ledger)
+    reading = EvidenceReading(store, ledger, runs, audit)
+    evidence_deletions = EvidenceDeletions(store, ledger, runs, reading, audit)
     return Services(
         workflows=Workflows(store, ledger, attempts, audit),
         attempts=attempts,
         controls=Controls(store, ledger, audit),
         listing=Listing(store, ledger),
         reviewing=Reviewing(store, ledger, audit),
-        deletions=Deletions(store, ledger, audit, auth.credentials.end_of_workflow),
+        deletions=deletions,
         watch=watch,
+        capture=Capture(store, ledger, audit),
+        evidence=Evidence(store, ledger, runs),
+        evidence_reading=reading,
+        evidence_search=EvidenceSearch(store, ledger, runs, reading),
+        evidence_deletions=evidence_deletions,
+        exporting=Exporting(store, ledger, runs, reading, cost),
+        retaining=Retaining(store, ledger, runs, reading, deletions, evidence_deletions),
     )
 
 
@@ -249,6 +294,7 @@ def _housekeeping(auth: auth_services.Auth, services: Services, sweeper: Sweeper
     housekeeping.add("clock_mark", raise_mark, interval_s=_MARK_S)
     housekeeping.add("phases", sweeper.sweep, interval_s=_SWEEP_S)
     housekeeping.add("deletions", services.deletions.finish_all, interval_s=_TIDY_S)
+    housekeeping.add("evidence_deletions", services.evidence_deletions.finish_all, interval_s=_TIDY_S)
     housekeeping.add("auth", auth.tidy, interval_s=_TIDY_S)
     return housekeeping
 
