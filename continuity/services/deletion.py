@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from continuity.decisions import clocks, controls
+from continuity.decisions.phases import Phase
 from continuity.errors import ConflictError, DecryptionError, IntegrityError, UnavailableError, VaultError
 from continuity.services import proofs, run_links
 from continuity.services.audit import AuditEntry
@@ -34,7 +35,7 @@ from continuity.services.partitions import ensure_partition
 from continuity.services.reviewing import pulse_of
 from continuity.services.sealing import seal_json
 from continuity.services.workflows import words_of
-from continuity.store import counting, deletion, listing
+from continuity.store import counters, counting, deletion, listing
 from continuity.store import workflows as statements
 from continuity.vault.place import Place
 from continuity.vault.shred import ShredHead
@@ -126,6 +127,19 @@ class Deletions:
         for problem in damaged.values():
             raise problem
         return finished
+
+    def reapply(self, workflow_id: str) -> None:
+        """Destroy again what a restored database has brought back of a workflow on the shred list. Safe to repeat.
+
+        Its data key opens no more: key and creator are known only if the tombstone was there already.
+
+        Raises:
+            IntegrityError: The workflow is not on the shred list. Nothing has happened.
+        """
+        if not self.ledger.vault.has_shredded(workflow_id):
+            raise IntegrityError("The workflow was not deleted. Nothing was done.")
+        self._finish_interrupted(workflow_id)
+        self._scrub()
 
     def _begin(self, connection: Connection, caller: Caller, workflow_id: str, seen: str | None) -> bool:
         """Mark a workflow as deleting; False when somebody has done so before."""
@@ -248,6 +262,9 @@ class Deletions:
         with suppress(DecryptionError, IntegrityError):
             key = ensure_partition(connection, self.ledger.vault, TOMBSTONES, kind="settings")
             sealed = deletion.tombstone(connection, row.workflow_pk)
+            if sealed is None:
+                self._release_restored(connection, row)
+                return
             tombstone = json.loads(key.open(sealed, place=_tombstone_place(row.workflow_id)))
             if tombstone["creator_role"] != CallerKind.COORDINATOR:
                 return
@@ -257,6 +274,17 @@ class Deletions:
             proofs.count(
                 connection, self.ledger.vault, held["owner"], known=None,
                 change={"unfinished": 0, "retained": -held["retained"], "reserved": -held["reserved"]},
+            )  # fmt: skip
+
+    def _release_restored(self, connection: Connection, row: statements.AnyRow) -> None:
+        """Do the same for what a restore has brought back and nobody can open: its columns are all there is."""
+        if counters.is_coordinator(connection, row.owner_pk):
+            is_unfinished = row.phase not in {Phase.DONE, Phase.ENDED}
+            proofs.count(
+                connection, self.ledger.vault, row.owner_pk, known=None,
+                change={
+                    "unfinished": -int(is_unfinished), "retained": -row.retained_bytes, "reserved": -row.reserved_bytes,
+                },
             )  # fmt: skip
 
 

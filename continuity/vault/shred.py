@@ -144,6 +144,18 @@ class ShredList:
         self._refresh()
         return partition_ix in self._members
 
+    def members(self) -> frozenset[bytes]:
+        """Return the indexes of all partitions that were destroyed; errors as `head`."""
+        self._refresh()
+        with self._lock:
+            return frozenset(self._members)
+
+    def holds(self, other: ShredHead) -> bool:
+        """Say whether another list, known by how far it goes, is this one or its beginning; errors as `head`."""
+        self._refresh()
+        with self._lock:
+            return other.length < len(self._hashes) and self._hashes[other.length] == other.head
+
     def verify(self, recorded: ShredHead) -> None:
         """Compare the list with what the database knows of it.
 
