@@ -17,9 +17,8 @@ Rules:
   refuses further statements), so let it leave `write` and read again.
 * Whatever says that storage cannot answer becomes `UnavailableError`. Raised by `write` it leaves open whether
   the commit took effect: the caller asks again with the same request, nobody here repeats it.
-* SQLite has one writer at a time. The threads of a process queue at a lock before ``BEGIN IMMEDIATE``;
-  processes ask every millisecond, as SQLite's own waiting (up to 100 ms between tries) lets a busy neighbour
-  starve them.
+* SQLite has one writer at a time: threads that write at once commit together (`continuity.store.writer`). So `work`
+  may run in the thread of a neighbour, with the context variables of its own.
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from sqlalchemy import exc
 
-from continuity.errors import UnavailableError
 from continuity.store import failures
 from continuity.store.sqlite import BEGIN
+from continuity.store.writer import Writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -44,8 +43,6 @@ T = TypeVar("T")
 
 WRITE_WAIT_S: Final = 5.0
 """How long a writer waits for its turn, once among threads and once among processes."""
-SCRUB_WAIT_S: Final = 0.1
-"""How long other writers wait at most while `Store.scrub` waits for readers."""
 CONFLICT_PAUSES_S: Final = (0.002, 0.01, 0.05)
 """Pauses before the tries after the first, when PostgreSQL undid a transaction because of others."""
 _SNAPSHOT: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
@@ -62,13 +59,11 @@ class Store:
             write_wait_s: Seconds that a writer of SQLite waits for its turn before `UnavailableError`.
         """
         self._engine = engine
-        self._write_wait_s = write_wait_s
-        self._turn = threading.Lock()
         self._inside = threading.local()
-        self._writer: Connection | None = None
         self._readers = _Readers(engine)
         driver_error: type[Exception] = engine.dialect.loaded_dbapi.Error
         self._storage_errors = (exc.DBAPIError, exc.TimeoutError, driver_error)
+        self._writer = Writer(engine, wait_s=write_wait_s, storage_errors=self._storage_errors)
 
     @property
     def engine(self) -> Engine:
@@ -97,7 +92,7 @@ class Store:
         """
         if getattr(self._inside, "is_writing", False):
             raise RuntimeError("Store.write was called from inside Store.write.")
-        run = self._write_postgresql if self.is_postgresql else self._write_sqlite
+        run = self._write_postgresql if self.is_postgresql else self._writer.write
         self._inside.is_writing = True
         try:
             with self._seam():
@@ -123,12 +118,8 @@ class Store:
             Exception: Whatever `work` raised.
         """
         with self._seam():
-            if self._writer is None or not self._turn.acquire(blocking=False):
-                return self._reading(work, begin="")
-            try:
-                return self._read_in_turn(work)
-            finally:
-                self._turn.release()
+            found = self._writer.read(work)
+            return found[0] if found is not None else self._reading(work, begin="")
 
     def scrub(self) -> bool:
         """Let no file of SQLite keep what was deleted: write the -wal file back and empty it.
@@ -145,17 +136,11 @@ class Store:
         if self.is_postgresql:
             return True
         with self._seam():
-            if not self._turn.acquire(timeout=self._write_wait_s):
-                return False
-            try:
-                return self._empty_wal()
-            finally:
-                self._turn.release()
+            return self._writer.scrub()
 
     def close(self) -> None:
         """Give back the connections that are kept for SQLite. The store can be used again afterwards."""
-        with self._turn:
-            self._drop_writer()
+        self._writer.close()
         self._readers.close()
 
     @contextmanager
@@ -195,28 +180,6 @@ class Store:
         finally:
             self._readers.give_back(connection, is_sound=is_sound)
 
-    def _read_in_turn(self, work: Callable[[Connection], T]) -> T:
-        """Read over the writing connection of SQLite, while nobody writes.
-
-        Every commit makes the caches of all other connections stale. What comes before a decision (whose token is
-        this?) would read everything anew, and the decision then finds its own connection out of the processor's caches.
-        """
-        connection = self._writer
-        if connection is None:
-            return self._reading(work, begin="")
-        try:
-            return work(connection)
-        except self._storage_errors as error:
-            if failures.is_ours(error):
-                raise
-            # It waits for nobody, and may be broken. A read has no effect, so it is run again.
-            self._drop_writer()
-        finally:
-            _roll_back(connection)
-            if connection.invalidated:
-                self._drop_writer()
-        return self._reading(work, begin="")
-
     # ---- writing, PostgreSQL
 
     def _write_postgresql(self, work: Callable[[Connection], T]) -> T:
@@ -251,106 +214,6 @@ class Store:
             yield connection
         finally:
             connection.close()
-
-    # ---- writing, SQLite
-
-    def _write_sqlite(self, work: Callable[[Connection], T]) -> T:
-        if not self._turn.acquire(timeout=self._write_wait_s):
-            raise UnavailableError("Too many writers wait for the database.")
-        try:
-            return self._write_in_turn(work)
-        finally:
-            self._turn.release()
-
-    def _write_in_turn(self, work: Callable[[Connection], T]) -> T:
-        connection = self._writer if self._writer is not None else self._open_writer()
-        try:
-            self._begin_immediate(connection)
-            result = work(connection)
-            _commit(connection)
-        except BaseException as error:
-            try:
-                _roll_back(connection)
-            finally:
-                if self._is_doubtful(connection, error):
-                    self._drop_writer()
-            raise
-        return result
-
-    def _is_doubtful(self, connection: Connection, error: BaseException) -> bool:
-        """Say whether the writing connection must not be used again."""
-        if isinstance(error, self._storage_errors) and not failures.is_ours(error):
-            # After a failed write or sync its view of the file is not to be trusted.
-            return True
-        # Or it could not be rolled back.
-        return connection.closed or connection.invalidated or _is_begun(connection)
-
-    def _open_writer(self) -> Connection:
-        connection = self._engine.connect()
-        # `_begin_immediate` begins. SQLAlchemy believes that it does, at the first statement that goes through it.
-        connection.connection.info[BEGIN] = ""
-        if connection.exec_driver_sql("PRAGMA journal_mode").scalar_one() == "wal":
-            # Only BEGIN IMMEDIATE can find the lock taken, and that is asked again below. With a rollback
-            # journal COMMIT waits for readers, so there the time-out of all connections stays.
-            connection.exec_driver_sql("PRAGMA busy_timeout=1")
-        connection.rollback()
-        self._writer = connection
-        return connection
-
-    def _empty_wal(self) -> bool:
-        connection = self._writer if self._writer is not None else self._open_writer()
-        give_up = time.monotonic() + SCRUB_WAIT_S
-        try:
-            while connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()[0]:
-                if time.monotonic() > give_up:
-                    return False
-                time.sleep(0.001)
-            return True
-        except self._storage_errors:
-            self._drop_writer()
-            raise
-        finally:
-            connection.rollback()
-
-    def _drop_writer(self) -> None:
-        writer, self._writer = self._writer, None
-        if writer is not None:
-            writer.invalidate()
-            writer.close()
-
-    def _begin_immediate(self, connection: Connection) -> None:
-        driver_connection = connection.connection.dbapi_connection
-        give_up = time.monotonic() + self._write_wait_s
-        while True:
-            try:
-                driver_connection.execute("BEGIN IMMEDIATE").close()  # type: ignore[union-attr]
-            except self._storage_errors as error:
-                if not failures.is_busy(error) or time.monotonic() > give_up:
-                    raise
-                time.sleep(0.001)
-            else:
-                return
-
-
-def _is_begun(connection: Connection) -> bool:
-    return bool(getattr(connection.connection.dbapi_connection, "in_transaction", False))
-
-
-def _commit(connection: Connection) -> None:
-    """Commit on SQLite. SQLAlchemy knows of the transaction when a statement went through it, and only then."""
-    if connection.in_transaction():
-        connection.commit()
-    else:
-        connection.connection.commit()
-
-
-def _roll_back(connection: Connection) -> None:
-    if connection.closed or connection.invalidated:
-        return
-    if connection.in_transaction():
-        connection.rollback()
-    if _is_begun(connection):
-        connection.connection.rollback()
 
 
 class _Readers:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from continuity.store import store as module
+from continuity.store import writer as module
 from continuity.store.schema import workspaces
 
 
