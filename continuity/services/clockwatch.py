@@ -42,7 +42,6 @@ class ClockWatch:
             if offset_us - self._offsets_us.get(is_database, offset_us) > CLOCK_TOLERANCE_S * SECOND_US:
                 self._stepped_us = now_us
             self._offsets_us[is_database] = offset_us
-            self._latest_us = max(self._latest_us, now_us)
             return Reading(now_us, self._stepped_us)
 
     @property
@@ -50,7 +49,19 @@ class ClockWatch:
         """Wall time just after the last forward step this process noticed."""
         return self._stepped_us
 
+    def note_change(self, at_us: int) -> None:
+        """Remember when a workflow changed.
+
+        A reading alone raises no mark: a clock that was wrong for a minute while nothing was decided must not pause
+        dispatch for as long as it was ahead.
+
+        Args:
+            at_us: The time that was recorded with the change.
+        """
+        with self._lock:
+            self._latest_us = max(self._latest_us, at_us)
+
     @property
     def latest_us(self) -> int:
-        """The latest time that a decision was given: what the vault's mark is raised to."""
+        """The latest time at which this process changed a workflow: what the vault's mark is raised to."""
         return self._latest_us

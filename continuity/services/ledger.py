@@ -166,6 +166,7 @@ class Ledger(Opener):
             "reserved_bytes": opened.reserved_bytes + reserved,
             "sealed_head": sealed_head,
         })  # fmt: skip
+        self.note_change(event.at_us)
         if opened.origin.namespace == COORDINATORS:
             self._count(connection, opened, workflow, event, written=written, reserved=reserved)
 

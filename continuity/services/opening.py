@@ -104,6 +104,10 @@ class Opener:
         """Read the clock; call it after the workflow's row is locked."""
         return self._watch.read(database_us)
 
+    def note_change(self, at_us: int) -> None:
+        """Remember when something that a clock mark guards was changed, so that the vault's mark follows."""
+        self._watch.note_change(at_us)
+
     def facts(self, row: AnyRow) -> VaultFacts:
         """Read what a decision must know of the vault, and compare it with its proof.
 

@@ -144,6 +144,7 @@ class Workflows:
                 )
             has_opted_in = row.format < WORKFLOW_FORMAT and statements.raise_format(connection, WORKFLOW_FORMAT)
             draft = new_draft(caller, request, facts, owner_pk=owner_pk, now_us=now_us)
+            self.ledger.note_change(now_us)
             opened = self._insert(
                 connection, draft, facts, key_ix=key_ix, definition_ix=definition_ix, key_id=row.vault_key_id
             )

@@ -27,3 +27,22 @@ def test_a_host_clock_that_differs_from_the_databases_changes_nothing(postgresql
 
     assert at.watch.latest_us < at.clock.now_us()
     assert at.watch.stepped_us is None
+
+
+def test_a_clock_that_was_ahead_while_nothing_was_decided_pauses_nothing_when_it_is_right_again(store, tmp_path):
+    at = govern(store, tmp_path)
+    workflow_id = at.create()["workflow_id"]
+    at.sweeper.raise_mark(at.watch.latest_us)
+    ten_years_s = 315_360_000
+
+    at.clock.wall_us += ten_years_s * 1_000_000
+    # Lists, pages, polls and housekeeping go on meanwhile.
+    at.page()
+    at.view(workflow_id)
+    at.reviewing.pulse(at.person, workflow_id)
+    at.reviewing.review(at.person, workflow_id)
+    at.sweeper.sweep()
+    at.sweeper.raise_mark(at.watch.latest_us)
+    at.clock.set_back(ten_years_s)
+
+    assert at.begin(workflow_id)["action"] == "execute"
