@@ -6,13 +6,14 @@ Keys are read here, from where the settings say, and go into the vault; they sta
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 import sqlalchemy as sa
 
-from app.config import Settings
-from continuity.errors import KeySourceError, UnavailableError
+from app.config import Settings, TransitPlace
+from continuity.errors import KeySourceError, SealedError, UnavailableError
 from continuity.services import proofs, recounting
 from continuity.store import schema
 from continuity.store.store import Store
@@ -20,6 +21,9 @@ from continuity.vault import (
     EnvironmentKeyProvider,
     FileKeyProvider,
     KeyProvider,
+    Keyring,
+    PassphraseKeyProvider,
+    RotatingKeys,
     ShredHead,
     ShredList,
     Vault,
@@ -27,16 +31,35 @@ from continuity.vault import (
     files,
     open_vault,
 )
+from continuity.vault.passphrase import DEFAULT_COST, Cost
 
 EVIDENCE_FORMAT: Final = 2
 """Format of a new vault; the first workflow opts it in to the next one."""
 
 
-def key_provider(settings: Settings) -> KeyProvider:
-    """Return where the master key comes from. Takes it out of the environment: once a process, before any fork."""
+def key_provider(settings: Settings, *, passphrase: str | None = None, cost: Cost = DEFAULT_COST) -> RotatingKeys:
+    """Return where the master key comes from. Takes it out of the environment: once a process, before any fork.
+
+    `passphrase` is for the source of that name, and `cost` for a file of it that is made.
+    """
     if settings.vault_key_variable is not None:
         return EnvironmentKeyProvider(name=settings.vault_key_variable)
+    if settings.vault_key_source == "passphrase":
+        return PassphraseKeyProvider(settings.vault_key_file, passphrase=passphrase, cost=cost)
+    if settings.transit is not None:
+        return _transit(settings, settings.transit)
     return FileKeyProvider(settings.vault_key_file)
+
+
+def _transit(settings: Settings, place: TransitPlace) -> RotatingKeys:
+    # Not above: it needs the extra `kms`, which only this source does.
+    from continuity.vault.transit import TransitKeyProvider, TransitSettings  # noqa: PLC0415
+
+    named = TransitSettings(
+        url=place.url, mount=place.mount, key=place.key, token_file=place.token_file, ca_file=place.ca_file,
+        namespace=place.namespace,
+    )  # fmt: skip
+    return TransitKeyProvider(settings.vault_key_file, named)
 
 
 def vault_row(store: Store) -> sa.Row[Any] | None:
@@ -46,8 +69,9 @@ def vault_row(store: Store) -> sa.Row[Any] | None:
 
 def create(store: Store, settings: Settings, keys: KeyProvider, *, now_us: int) -> None:
     """Write the vault's row, with keys made before it: a crash between leaves keys that the next try finds."""
-    if isinstance(keys, FileKeyProvider):
-        _make_file(settings.vault_key_file, keys.create)
+    make_key = getattr(keys, "create", None)
+    if make_key is not None:
+        _make_file(settings.vault_key_file, make_key)
     _make_file(settings.shred_list, lambda: ShredList.create(settings.shred_list))
     shred_list = ShredList(settings.shred_list)
     head, keyring = shred_list.head, keys.load()
@@ -85,7 +109,7 @@ def _make_file(path: Path, create: Callable[[], object]) -> None:
 
 
 def open_stored(store: Store, settings: Settings, keys: KeyProvider) -> Vault:
-    """Open the vault of an instance.
+    """Open the vault of an instance. It comes back locked where the flag says so, or while a passphrase is waited for.
 
     Raises:
         UnavailableError: There is none yet, or the database does not answer.
@@ -95,23 +119,35 @@ def open_stored(store: Store, settings: Settings, keys: KeyProvider) -> Vault:
     row = vault_row(store)
     if row is None:
         raise UnavailableError("The instance has no vault yet. Run `atmem init`.")
-    return _opened(row, settings, keys)
+    vault = _closed(row, settings)
+    if row.state != "locked":
+        with suppress(SealedError):
+            unlock(vault, keys.load(), key_id=row.key_id, canary=row.sealed_canary, index_key=row.wrapped_index_key)
+    return vault
+
+
+def unlock(vault: Vault, ring: Keyring, *, key_id: int, canary: bytes, index_key: bytes) -> None:
+    """Open a vault with keys of whatever source; `key_id` is the one that the row names. KeySourceError if not its."""
+    if key_id not in ring.key_ids:
+        raise KeySourceError(f"The vault's master key is number {key_id}, and its source does not hold that one.")
+    vault.unlock(ring.with_primary(key_id), canary=canary, wrapped_index_key=index_key)
 
 
 def prove_rows(connection: sa.Connection, settings: Settings, keys: KeyProvider) -> None:
     """Prove the rows of a vault that is older than proofs. Only the step that makes room for them does this."""
-    # Columns that a later step adds are not there yet: a new database has no row, and nothing more is asked of it.
-    if connection.execute(sa.select(schema.vault.c.id)).first() is None:
-        return
-    row = connection.execute(sa.select(schema.vault)).one()
-    recounting.prove_all(connection, _opened(row, settings, keys))
+    # The columns that there were then.
+    row = connection.execute(sa.select(
+        schema.vault.c.key_id, schema.vault.c.sealed_canary, schema.vault.c.wrapped_index_key,
+        schema.vault.c.shred_length, schema.vault.c.shred_head,
+    )).first()  # fmt: skip
+    if row is not None:
+        vault = _closed(row, settings)
+        unlock(vault, keys.load(), key_id=row.key_id, canary=row.sealed_canary, index_key=row.wrapped_index_key)
+        recounting.prove_all(connection, vault)
 
 
-def _opened(row: sa.Row[Any], settings: Settings, keys: KeyProvider) -> Vault:
-    return open_vault(
-        keys.load(),
-        canary=row.sealed_canary,
-        wrapped_index_key=row.wrapped_index_key,
-        shred_list=ShredList(settings.shred_list),
-        recorded=ShredHead(row.shred_length, row.shred_head),
-    )
+def _closed(row: sa.Row[Any], settings: Settings) -> Vault:
+    """Make the vault of a row without its keys, its shred list compared with what the row knows."""
+    shred_list = ShredList(settings.shred_list)
+    shred_list.verify(ShredHead(row.shred_length, row.shred_head))
+    return Vault(shred_list)
