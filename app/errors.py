@@ -14,6 +14,7 @@ from werkzeug.exceptions import HTTPException
 from app import logs
 from app.replies import json_bytes, json_response, request_id
 from continuity.errors import (
+    CaptureInUseError,
     ConflictError,
     ContinuityError,
     DecryptionError,
@@ -89,7 +90,7 @@ def render(error: ContinuityError) -> Response:
     """Answer a request with `error`."""
     status = status_of(error)
     workflow_id = error.workflow_id if isinstance(error, ConflictError) else ""
-    body = _body(error.code, _VAULT.get(type(error), error.message), workflow_id=workflow_id)
+    body = _body(error.code, _VAULT.get(type(error), error.message), workflow_id=workflow_id, **_more(error))
     response = json_response(body, status)
     if isinstance(error, ThrottledError | UnavailableError):
         response.headers["Retry-After"] = str(error.retry_after_s)
@@ -109,8 +110,13 @@ def install(app: Flask) -> None:
     app.register_error_handler(Exception, render_unexpected)
 
 
-def _body(code: str, message: str, *, workflow_id: str = "") -> dict[str, object]:
-    error = {"code": code, "message": message} | ({"workflow_id": workflow_id} if workflow_id else {})
+def _more(error: ContinuityError) -> dict[str, object]:
+    """Return what a refusal tells beside code and message."""
+    return {"blocking": error.blocking} if isinstance(error, CaptureInUseError) else {}
+
+
+def _body(code: str, message: str, *, workflow_id: str = "", **more: object) -> dict[str, object]:
+    error = {"code": code, "message": message} | ({"workflow_id": workflow_id} if workflow_id else {}) | more
     return {"error": error, "format": ERROR_FORMAT, "request_id": request_id()}
 
 

@@ -35,11 +35,26 @@ class Reply(BaseModel):
     """The object of a reply."""
 
 
+class BlockingWorkflow(Reply):
+    workflow_id: str
+    because: Literal["enabled", "uncertain"]
+
+
+class Blocking(Reply):
+    """Unfinished work that needs exact content: the first of it, oldest first; counted to 1,000."""
+
+    count: int
+    is_more: bool
+    workflows: list[BlockingWorkflow]
+
+
 class Problem(Reply):
     code: str
     message: str
     workflow_id: str | None = None
     """With 409, the caller's own workflow that is in the way, where there is one."""
+    blocking: Blocking | None = None
+    """With 409 `capture_in_use`, what needs exact content."""
 
 
 class Error(Reply):

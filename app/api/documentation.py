@@ -16,13 +16,14 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 from werkzeug.routing import Rule
 
-from app.api import answers, schemas
+from app.api import answers, evidence_answers, evidence_schemas, schemas
 from app.auth.admission import Admission, admission_of, public
 from app.headers import API_PATHS
-from app.paths import WORKFLOW_ID
+from app.paths import EVIDENCE_ID, WORKFLOW_ID
 from app.replies import JSON_TYPE, json_bytes
 from continuity import limits
 from continuity.decisions.phases import Phase
+from continuity.evidence import PAGE_PARAMETERS, RUNS_PARAMETERS, SEARCH_PARAMETERS
 from continuity.services.callers import CallerKind
 from continuity.wire import IDENTIFIER, LIST_PARAMETERS
 
@@ -49,7 +50,7 @@ class Route:
     """What the url map does not say of a route.
 
     `conflicts` are the codes of its 409; `needs_vault` routes answer 423 while the vault is locked; `statuses` are
-    errors beside those of every route of its kind.
+    errors beside those of every route of its kind; `file` is the type of a reply that is no JSON object.
     """
 
     reply: type[BaseModel] | None
@@ -57,7 +58,41 @@ class Route:
     conflicts: tuple[str, ...] = ()
     needs_vault: bool = False
     statuses: tuple[str, ...] = ()
+    file: str | None = None
 
+
+_FIND_RUN: Final = ("evidence_deleted", "request_conflict")
+_EXPORT: Final = ("workflow_deleted", *_FIND_RUN)
+_EVIDENCE_ROUTES: Final[Mapping[str, Route]] = {
+    "evidence.record": Route(
+        evidence_answers.EvidenceReply, evidence_schemas.RecordEvidence,
+        ("event_conflict", "capture_off", "evidence_deleted", "evidence_limit_reached"), needs_vault=True,
+    ),
+    "evidence.index": Route(evidence_answers.EvidencePage, needs_vault=True),
+    "evidence.search": Route(evidence_answers.EvidencePage, evidence_schemas.SearchEvidence, needs_vault=True),
+    "evidence.runs": Route(evidence_answers.EvidenceRunPage, needs_vault=True),
+    "evidence.show": Route(evidence_answers.EvidenceRunView, conflicts=("evidence_deleted",), needs_vault=True),
+    "evidence.reconstruct": Route(
+        evidence_answers.EvidenceRunView, evidence_schemas.Reconstruct, _FIND_RUN, needs_vault=True, statuses=("404",)
+    ),
+    "evidence.manifest": Route(evidence_answers.Manifest, conflicts=("evidence_deleted",), needs_vault=True),
+    "evidence.replay_manifest": Route(
+        evidence_answers.Manifest, evidence_schemas.ManifestRequest, _FIND_RUN, needs_vault=True, statuses=("404",)
+    ),
+    "evidence.export_encrypted": Route(
+        None, evidence_schemas.EncryptedExport, _EXPORT, needs_vault=True, statuses=("404",),
+        file="application/octet-stream",
+    ),
+    "evidence.export_plaintext": Route(
+        None, evidence_schemas.PlaintextExport, _EXPORT, needs_vault=True, statuses=("404",),
+        file="application/x-ndjson",
+    ),
+    "evidence.retain": Route(evidence_answers.RetentionReply, evidence_schemas.Retention, needs_vault=True),
+    "capture.show": Route(evidence_answers.CaptureReply, needs_vault=True),
+    "capture.change": Route(
+        evidence_answers.CaptureReply, evidence_schemas.CaptureMode, ("capture_in_use",), needs_vault=True
+    ),
+}  # fmt: skip
 
 ROUTES: Final[Mapping[str, Route]] = {
     "health.live": Route(answers.Health),
@@ -108,9 +143,11 @@ ROUTES: Final[Mapping[str, Route]] = {
         needs_vault=True,
     ),
     "evidence.delete": Route(
-        answers.DeleteReply, schemas.DeleteRequest, ("workflow_unfinished", "workflow_deleted"),
+        answers.DeleteReply, schemas.DeleteRequest,
+        ("workflow_unfinished", "workflow_deleted", "evidence_deleted", "request_conflict"),
         needs_vault=True, statuses=("404",),
     ),
+    **_EVIDENCE_ROUTES,
 }  # fmt: skip
 """By endpoint."""
 
@@ -140,9 +177,24 @@ _QUERY: Final[Mapping[str, Mapping[str, Any]]] = {
     "q": {
         "type": "string",
         "maxLength": 200,
-        "description": "A workflow_id, or whole words of key and operation names; parts of words are not found.",
+        "description": "A workflow_id, or whole words of key and operation names; of evidence, whole words of its "
+        "content. Parts of words are not found.",
     },
+    "run": {"type": "string", "pattern": f"^{IDENTIFIER.pattern}$", "description": "A run_id or evidence_id."},
+    "producer": {"type": "string", "pattern": f"^{IDENTIFIER.pattern}$"},
+    "kind": {"type": "string", "pattern": f"^{IDENTIFIER.pattern}$"},
+    "since": {"type": "number", "minimum": 0, "description": "Received at or after, Unix seconds."},
+    "until": {"type": "number", "minimum": 0, "description": "Received before, Unix seconds."},
+    "after": {"type": "integer", "minimum": 0, "description": "`next_after` of the page before."},
 }
+_QUERIES: Final[Mapping[str, tuple[str, ...]]] = {
+    "operators.index": LIST_PARAMETERS,
+    "evidence.index": SEARCH_PARAMETERS,
+    "evidence.runs": RUNS_PARAMETERS,
+    "evidence.show": PAGE_PARAMETERS,
+}
+"""By endpoint, what its query may hold."""
+_IN_PATH: Final[Mapping[str, str]] = {"workflow_id": WORKFLOW_ID, "evidence_id": EVIDENCE_ID}
 
 
 @blueprint.get("/openapi.json")
@@ -226,18 +278,19 @@ def _security(endpoint: str, admission: Admission) -> list[dict[str, list[str]]]
 
 def _parameters(rule: Rule) -> list[dict[str, Any]]:
     parameters: list[dict[str, Any]] = [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string", "pattern": f"^{WORKFLOW_ID}$"}}
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string", "pattern": f"^{_IN_PATH[name]}$"}}
         for name in sorted(rule.arguments)
     ]
-    if rule.endpoint == "operators.index":
-        parameters += [{"name": name, "in": "query", "schema": _QUERY[name]} for name in LIST_PARAMETERS]
+    asked = _QUERIES.get(rule.endpoint, ())
+    parameters += [{"name": name, "in": "query", "schema": _QUERY[name]} for name in asked]
     return parameters
 
 
 def _responses(rule: Rule, route: Route, admission: Admission) -> dict[str, Any]:
     schema = {"type": "object"} if route.reply is None else {"$ref": _REQUEST + _name(route.reply)}
+    made = {"application/json": {"schema": schema}} if route.file is None else {route.file: {}}
     responses: dict[str, Any] = {
-        "200": {"description": "Done.", "content": {"application/json": {"schema": schema}}},
+        "200": {"description": "Done.", "content": made},
     }
     for status in _statuses(rule, route, admission):
         responses[status] = {"$ref": f"#/components/responses/{status}"}
