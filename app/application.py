@@ -12,14 +12,14 @@ from flask.sessions import NullSession, SessionInterface
 from werkzeug.datastructures import ImmutableDict
 
 from app import errors, extensions, health, instance, pages
-from app.api import coordinators, documentation, evidence, grants, observers, operators, session, workers
+from app.api import capture, coordinators, documentation, evidence, grants, observers, operators, session, workers
 from app.api.lane import Lane
 from app.auth import admission, identity
 from app.body import DEFINITION_BODY_BYTES
 from app.config import Settings, SettingsError, load_settings
 from app.headers import Edge
 from app.overview import CLOCK_NOTE
-from app.paths import WorkflowConverter
+from app.paths import EvidenceConverter, WorkflowConverter
 from app.replies import StrictJSONProvider
 from app.vendored import check_vendored
 from app.wiring import Overrides, SystemClock, Wiring, built
@@ -35,6 +35,7 @@ BLUEPRINTS = (
     observers.blueprint,
     operators.blueprint,
     evidence.blueprint,
+    capture.blueprint,
 )
 """Every blueprint; each names its whole paths, so that this list has no prefixes."""
 
@@ -82,6 +83,7 @@ def make(settings: Settings | None, wiring: Wiring | None) -> Flask:
     identity.install(app, lambda: extensions.wiring().auth)
     admission.install(app)
     app.url_map.converters["workflow"] = WorkflowConverter
+    app.url_map.converters["evidence"] = EvidenceConverter
     for blueprint in BLUEPRINTS:
         app.register_blueprint(blueprint)
     pages.install(app)
