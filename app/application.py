@@ -11,9 +11,10 @@ from flask import Flask, Request
 from flask.sessions import NullSession, SessionInterface
 from werkzeug.datastructures import ImmutableDict
 
-from app import errors, extensions, health, instance, pages
+from app import errors, extensions, health, instance, logs, pages
 from app.api import capture, coordinators, documentation, evidence, grants, observers, operators, session, workers
 from app.api.lane import Lane
+from app.audits import KEEP_S
 from app.auth import admission, identity
 from app.body import DEFINITION_BODY_BYTES
 from app.config import Settings, SettingsError, load_settings
@@ -23,6 +24,7 @@ from app.paths import EvidenceConverter, WorkflowConverter
 from app.replies import StrictJSONProvider
 from app.vendored import check_vendored
 from app.wiring import Overrides, SystemClock, Wiring, built
+from continuity.errors import ContinuityError
 from continuity.vault import KeyProvider
 
 BLUEPRINTS = (
@@ -97,8 +99,23 @@ def served(settings: Settings, *, keys: KeyProvider, overrides: Overrides) -> It
     """Make everything that one serving process needs, and give all of it back at the end."""
     with built(settings, keys=keys, overrides=overrides) as wiring:
         wiring.housekeeping.add("clock_step", partial(_note_clock_step, wiring), interval_s=_CLOCK_NOTE_S)
+        wiring.housekeeping.add("anchor", wiring.audits.anchors.keep, interval_s=KEEP_S)
+        wiring.audits.checks.look_at_end()
+        wiring.audits.checks.begin_at_start()
         wiring.housekeeping.start()
-        yield make(settings, wiring)
+        try:
+            yield make(settings, wiring)
+        finally:
+            wiring.housekeeping.stop()
+            _keep_anchor(wiring)
+
+
+def _keep_anchor(wiring: Wiring) -> None:
+    """Bring the anchor up to the end of serving. What keeps it from that must not keep the server from ending."""
+    try:
+        wiring.audits.anchors.keep()
+    except ContinuityError as error:
+        logs.failure(error, task="anchor")
 
 
 def _note_clock_step(wiring: Wiring) -> None:

@@ -160,6 +160,32 @@ def held(settings: Settings) -> Iterator[None]:
         os.close(descriptor)
 
 
+def claim(settings: Settings, name: str) -> int | None:
+    """Claim something for this process by a lock on a file of the instance; None when another one has it.
+
+    Returns:
+        A descriptor: closing it, or the end of the process, gives the claim back.
+
+    Raises:
+        InstanceError: The folder takes no file or no lock.
+    """
+    path = settings.instance / name
+    flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+    try:
+        descriptor = os.open(path, flags, 0o600)
+    except OSError as error:
+        raise InstanceError(f"ATMEM_INSTANCE: {path} cannot be opened: {error.strerror}.") from error
+    try:
+        is_ours = _has_locked(descriptor)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    if is_ours:
+        return descriptor
+    os.close(descriptor)
+    return None
+
+
 def _has_locked(descriptor: int) -> bool:
     try:
         if sys.platform == "win32":  # pragma: no cover

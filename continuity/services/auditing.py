@@ -38,6 +38,7 @@ FINDINGS_AT_MOST: Final = 1_000
 """Who reads more has stopped reading; and they are all in memory."""
 NEWER: Final = "newer"
 OTHER_LOG: Final = "other_log"
+_UNWALKED: Final = Step(AuditHead(0, AUDIT_START), None, is_end=False)
 _UNPROVED: Final = "Nothing behind it is proved."
 
 
@@ -223,9 +224,8 @@ class Auditing:
         checkpoint = None if against is None else checkpoints.read(against)
         findings, is_other = self._findings_before(checkpoint)
         kept = None if checkpoint is None or is_other else checkpoint.head
-        walked = Step(AuditHead(0, AUDIT_START), None, is_end=False)
-        while not walked.is_end:
-            walked = self.store.read(partial(self.log.step, last=walked.last, checkpoint=kept))
+        walked = _UNWALKED
+        for walked in self._log_steps(kept):
             if not walked.is_end:
                 yield Progress("entries", walked.last.seq)
         if walked.fault is not None:
@@ -249,6 +249,38 @@ class Auditing:
             findings,
         )
         yield Progress("workflows", workflows, verdict)
+
+    def log_steps(self) -> Iterator[Progress]:
+        """Walk the audit log alone, as `steps` does. Raises as `steps`."""
+        walked = _UNWALKED
+        for walked in self._log_steps(None):
+            if not walked.is_end:
+                yield Progress("entries", walked.last.seq)
+        findings = (
+            [] if walked.fault is None else [_finding(walked.fault, head=self.store.read(self.log.head), kept=None)]
+        )
+        yield Progress(
+            "entries", walked.last.seq, Verdict(walked.last.seq, 0, None, None, has_heads=False, findings=findings)
+        )
+
+    def length(self) -> int:
+        """Return the sequence of the last entry, as the head has it; 0 where there is none."""
+        return self.store.read(self.log.head).seq
+
+    def look_at_end(self) -> Finding | None:
+        """Walk the last entries of the log, from a hash that is believed; return the first thing that is wrong.
+
+        Raises:
+            UnavailableError: Storage cannot answer.
+        """
+        report = self.store.read(self.log.verify_end)
+        return None if report.fault is None else _finding(report.fault, head=report.head, kept=None)
+
+    def _log_steps(self, kept: AuditHead | None) -> Iterator[Step]:
+        walked = _UNWALKED
+        while not walked.is_end:
+            walked = self.store.read(partial(self.log.step, last=walked.last, checkpoint=kept))
+            yield walked
 
     def _findings_before(self, checkpoint: Checkpoint | None) -> tuple[list[Finding], bool]:
         """Return what is wrong before anything is walked, and whether the checkpoint is another log's."""
