@@ -103,6 +103,7 @@ def served(settings: Settings, *, keys: KeyProvider, overrides: Overrides) -> It
         wiring.audits.checks.look_at_end()
         wiring.audits.checks.begin_at_start()
         wiring.housekeeping.start()
+        wiring.vault_life.follower.start()
         try:
             yield make(settings, wiring)
         finally:

@@ -18,6 +18,7 @@ from app import instance
 from app.config import Settings
 from continuity.errors import DecryptionError, KeySourceError, SealedError
 from continuity.vault import Keyring, files, handover
+from continuity.vault.keys import given, next_given
 
 KINDS: Final = frozenset({"environment", "passphrase"})
 _NOTE: Final = "handover"
@@ -49,6 +50,27 @@ class HandedKeys:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a key provider cannot be pickled or copied")
+
+
+class Variable:
+    """What a server that was handed the keys of a variable can do to their source: nothing but look."""
+
+    kind = "environment"
+
+    def __init__(self, keys: HandedKeys) -> None:
+        self._keys = keys
+
+    def load(self) -> Keyring:
+        return self._keys.load()
+
+    def next_key_id(self, current: int) -> int:
+        return next_given(self.load(), current)
+
+    def add(self, key_id: int) -> Keyring:
+        return given(self.load(), key_id)
+
+    def settle(self, key_id: int, *, keep: frozenset[int]) -> None:
+        """Do nothing: whoever sets the variable takes the old key out at the next start."""
 
 
 @contextmanager

@@ -36,6 +36,7 @@ SECRET_BYTES: Final = 48
 OLDER_SECRETS: Final = "secret.older"
 """Name of the file of older secret keys, beside today's."""
 _LOCK: Final = "server.lock"
+_KEYS_LOCK: Final = "keys.lock"
 _ADDRESS: Final = "address"
 """Note of where a server listens; it goes when the server ends, and stays when it is killed."""
 _LOCAL: Final = re.compile(r"http://(?:127\.0\.0\.1|localhost|\[::1\]):[0-9]{1,5}")
@@ -197,6 +198,26 @@ def _has_locked(descriptor: int) -> bool:
             return False
         raise InstanceError(f"ATMEM_INSTANCE: its folder takes no lock: {error.strerror}.") from error
     return True
+
+
+@contextmanager
+def keys_held(settings: Settings) -> Iterator[None]:
+    """Wait for the one lock under which the sources of the vault's keys change, and hold it. Ends with the process.
+
+    Raises:
+        KeySourceError: The folder cannot be written.
+    """
+    path = settings.instance / _KEYS_LOCK
+    flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+    try:
+        descriptor = os.open(path, flags, 0o600)
+    except OSError as error:
+        raise KeySourceError(f"{path} cannot be opened: {error.strerror}.") from error
+    try:
+        with files.exclusive(descriptor):
+            yield
+    finally:
+        os.close(descriptor)
 
 
 def note_address(settings: Settings, url: str) -> None:

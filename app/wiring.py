@@ -29,6 +29,7 @@ from app.auth.settings import AuthSettings
 from app.config import Settings
 from app.databases import check_schema, open_engine, open_observations, upgrade_schema
 from app.housekeeping import Housekeeping
+from app.vault_life import VaultLife
 from app.vaults import key_provider
 from continuity.errors import KeySourceError, SealedError, VaultError
 from continuity.services.attempts import Attempts
@@ -154,6 +155,8 @@ class Wiring:
     services: Services
     observations: Observations
     housekeeping: Housekeeping
+    vault_life: VaultLife
+    passphrase_cost: Cost
     secret_key: bytes = field(repr=False)
 
     def check_ready(self) -> None:
@@ -194,8 +197,9 @@ def build(
     store = overrides.make_store(open_engine(settings))
     try:
         check_schema(store)
-        vault = vaults.open_stored(store, settings, keys or key_provider(settings))
-        made = _put_together(settings, store, vault=vault, overrides=overrides)
+        keys = keys or key_provider(settings)
+        vault = vaults.open_stored(store, settings, keys)
+        made = _put_together(settings, store, vault=vault, keys=keys, overrides=overrides)
         if not is_rollback_accepted:
             made.audits.anchors.check()
         return made
@@ -204,7 +208,7 @@ def build(
         raise
 
 
-def _put_together(settings: Settings, store: Store, *, vault: Vault, overrides: Overrides) -> Wiring:
+def _put_together(settings: Settings, store: Store, *, vault: Vault, keys: KeyProvider, overrides: Overrides) -> Wiring:
     clock = overrides.clock or SystemClock()
     audit = AuditLog(vault)
     owners = Owners(store, vault)
@@ -218,6 +222,7 @@ def _put_together(settings: Settings, store: Store, *, vault: Vault, overrides: 
     hashing = overrides.auth.hashing
     cost = Cost(hashing.memory_kib, hashing.time_cost, hashing.parallelism)
     services = _services(store, ledger, audit=audit, auth=auth, watch=watch, cost=cost)
+    life = VaultLife(settings, store, vault, audit, keys=keys, clock=clock, throttle=auth.throttle, cost=cost)
     return Wiring(
         settings=settings,
         clock=clock,
@@ -229,12 +234,15 @@ def _put_together(settings: Settings, store: Store, *, vault: Vault, overrides: 
             store,
             log=audit,
             now_us=clock.now_us,
+            secret_keys=secret_keys.all,
             auditing=lambda: Auditing(store, audit, None if vault.is_locked else Opener(vault, watch), clock.now_us),
         ),
         auth=auth,
         services=services,
         observations=_observations(settings, clock, secret_keys=secret_keys),
-        housekeeping=_housekeeping(auth, services, Sweeper(store, ledger)),
+        housekeeping=_housekeeping(auth, services, Sweeper(store, ledger), life),
+        vault_life=life,
+        passphrase_cost=cost,
         secret_key=secret_keys.current,
     )
 
@@ -278,7 +286,7 @@ def _services(
     )
 
 
-def _housekeeping(auth: auth_services.Auth, services: Services, sweeper: Sweeper) -> Housekeeping:
+def _housekeeping(auth: auth_services.Auth, services: Services, sweeper: Sweeper, life: VaultLife) -> Housekeeping:
     """Say what a serving process does by itself. The thread is started by whoever serves."""
     raised_us = 0
 
@@ -296,6 +304,7 @@ def _housekeeping(auth: auth_services.Auth, services: Services, sweeper: Sweeper
     housekeeping.add("deletions", services.deletions.finish_all, interval_s=_TIDY_S)
     housekeeping.add("evidence_deletions", services.evidence_deletions.finish_all, interval_s=_TIDY_S)
     housekeeping.add("auth", auth.tidy, interval_s=_TIDY_S)
+    housekeeping.add("rotation", life.drive, interval_s=_MARK_S)
     return housekeeping
 
 

@@ -37,6 +37,11 @@ EXCLUSIVE: Final = (
 )
 """For whoever changes flag or keys: everybody who holds the row shared has ended."""
 
+PROVABLE: Final = sa.select(
+    *VAULT_COLUMNS, vault.c.key_id, vault.c.sealed_canary, vault.c.wrapped_index_key
+).where(vault.c.id == 1)  # fmt: skip
+"""What stands in the row, for whoever has keys to prove it by; without a lock."""
+
 _WHERE_VAULT: Final = vault.c.id == 1
 LATEST: Final = sa.select(rotations).order_by(rotations.c.rotation_pk.desc()).limit(1)
 _TO_REWRAP: Final = (

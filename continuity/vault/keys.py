@@ -196,19 +196,11 @@ class EnvironmentKeyProvider:
 
     def next_key_id(self, current: int) -> int:
         """See `RotatingKeys`: the variable must hold the new key already, with a higher number."""
-        later = sorted(key_id for key_id in self.load().key_ids if key_id > current)
-        if not later:
-            raise KeySourceError(
-                f"{self._name} holds no key after number {current}. Start every server with the old and the new key, "
-                f"{current}:<base64>,{current + 1}:<base64>, and rotate then."
-            )
-        return later[0]
+        return next_given(self.load(), current, name=self._name)
 
     def add(self, key_id: int) -> Keyring:
         """See `RotatingKeys`: nothing can be written here, the key must be there."""
-        if key_id not in self.load().key_ids:
-            raise KeySourceError(f"{self._name} does not hold key {key_id}.")
-        return self.load()
+        return given(self.load(), key_id, name=self._name)
 
     def settle(self, key_id: int, *, keep: frozenset[int]) -> None:
         """See `RotatingKeys`: whoever sets the variable takes the old key out at the next start."""
@@ -233,6 +225,28 @@ def next_after(keyring: Keyring, current: int) -> int:
             f"There are {KEYS_MAX} master keys already, each with data keys under it that do not open."
         )
     return max(*keyring.key_ids, current) + 1
+
+
+def next_given(keyring: Keyring, current: int, *, name: str = ENVIRONMENT_NAME) -> int:
+    """Return the number of the key after `current` in a variable, which nobody but its owner can add to.
+
+    Raises:
+        KeySourceError: There is none; the message says how to give one.
+    """
+    later = sorted(key_id for key_id in keyring.key_ids if key_id > current)
+    if not later:
+        raise KeySourceError(
+            f"{name} holds no key after number {current}. Start every server and this command with both keys, "
+            f"{current}:<old>,{current + 1}:<new>, and rotate then."
+        )
+    return later[0]
+
+
+def given(keyring: Keyring, key_id: int, *, name: str = ENVIRONMENT_NAME) -> Keyring:
+    """Return a variable's ring if it holds a key. Raises `KeySourceError`."""
+    if key_id not in keyring.key_ids:
+        raise KeySourceError(f"{name} does not hold key {key_id}.")
+    return keyring
 
 
 def with_new_key(keyring: Keyring, key_id: int, *, entropy: Callable[[int], bytes] = os.urandom) -> Keyring:
