@@ -18,7 +18,7 @@ from continuity.store.store import Store
 from continuity.vault import KeyProvider, files
 from observations.ingest import PLACES
 
-_PROVING: Final = "0005"
+PROVING: Final = "0005"
 """The migration that makes room for the proofs of rows."""
 _IDENTITIES: Final = (
     "continuity_workflows", "continuity_operations", "continuity_owners", "continuity_partitions", "auth_credentials",
@@ -126,7 +126,7 @@ def upgrade_schema(store: Store, settings: Settings, keys: KeyProvider) -> list[
                 "changed. Restore it from its backup; to begin anew instead, move the instance folder away first."
             )
         return migrating.upgrade(store.engine, after={
-            _PROVING: lambda connection: vaults.prove_rows(connection, settings, keys),
+            PROVING: lambda connection: vaults.prove_rows(connection, settings, keys),
         })  # fmt: skip
     except migrating.SchemaError as error:
         raise UnavailableError(str(error)) from error

@@ -23,6 +23,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+from app import replacing
 from app.config import InstanceError, Settings
 from continuity.errors import KeySourceError
 from continuity.vault import files
@@ -64,10 +65,11 @@ def prepare(settings: Settings) -> None:
 
 
 def guard(settings: Settings) -> None:
-    """Set the umask and refuse a folder or a database file that others can reach.
+    """Set the umask, refuse a folder or a database file that others can reach, finish what a restore has decided.
 
     Raises:
-        InstanceError: The folder is missing, somebody else's, or open to others.
+        InstanceError: The folder is missing, somebody else's, or open to others; or a restore was interrupted and
+            cannot be finished.
     """
     os.umask(_UMASK)
     if not settings.instance.is_dir():
@@ -78,6 +80,7 @@ def guard(settings: Settings) -> None:
     _check_private(settings.instance, wanted="0700")
     for path in sorted(settings.instance.glob("*.db*")):
         _check_private(path, wanted="0600")
+    replacing.settle(settings)
 
 
 def read_secret_key(settings: Settings) -> bytes:

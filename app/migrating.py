@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -116,6 +116,61 @@ def upgrade(
     return done
 
 
+def upgrade_within(
+    connection: sa.Connection, config: Config | None = None, *, after: Mapping[str, Callable[[sa.Connection], None]]
+) -> None:
+    """Run every revision that is missing in the transaction of `connection`: all of them, or none.
+
+    Raises:
+        SchemaTooNewError: The revision of the database is not known here.
+    """
+    config = config or configuration()
+    while (step := _next_step(connection, config)) is not None:
+        _run_within(connection, config, step)
+        if step in after:
+            after[step](connection)
+
+
+def begin_anew(connection: sa.Connection, tables: Sequence[sa.Table], *, revision: str) -> None:
+    """Drop our tables on PostgreSQL and make those of a revision, empty, in the transaction of `connection`.
+
+    Args:
+        connection: Of the tables' owner; nobody else works on the database.
+        tables: All that this program knows.
+        revision: Whose tables to make.
+
+    Raises:
+        SchemaTooNewError: The revision is not known here.
+    """
+    config = configuration()
+    known = [script.revision for script in ScriptDirectory.from_config(config).walk_revisions()]
+    if revision not in known:
+        raise _too_new(revision, known)
+    connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK_KEY)))
+    quote = connection.dialect.identifier_preparer.format_table
+    names = [quote(table) for table in tables]
+    connection.exec_driver_sql(f"DROP TABLE IF EXISTS {', '.join([*names, 'alembic_version'])}")
+    for name in _functions(connection):
+        connection.exec_driver_sql(f"DROP FUNCTION {name}")
+    _run_within(connection, config, revision)
+
+
+def _functions(connection: sa.Connection) -> list[str]:
+    """Return the functions of our triggers, which have no triggers any more."""
+    return list(connection.exec_driver_sql(
+        "SELECT CAST(oid AS regprocedure) FROM pg_proc WHERE pronamespace = CAST(current_schema() AS regnamespace) "
+        "AND proname ~ '^(continuity|auth|observations)_' AND prorettype = CAST('trigger' AS regtype)"
+    ).scalars())  # fmt: skip
+
+
+def _run_within(connection: sa.Connection, config: Config, revision: str) -> None:
+    config.attributes["connection"] = connection
+    try:
+        command.upgrade(config, revision)
+    finally:
+        config.attributes.pop("connection", None)
+
+
 def differences(engine: sa.Engine, config: Config | None = None) -> list[Any]:
     """Compare the tables of the database with those that the program describes in ``migrations/env.py``.
 
@@ -172,11 +227,15 @@ def _next_step(connection: sa.Connection, config: Config) -> str | None:
     if revision is None:
         return known[-1]
     if revision not in known:
-        raise SchemaTooNewError(
-            f"The database is at revision {revision}, this program knows none after {known[0]}: use the newer program."
-        )
+        raise _too_new(revision, known)
     place = known.index(revision)
     return known[place - 1] if place else None
+
+
+def _too_new(revision: str, known: Sequence[str]) -> SchemaTooNewError:
+    return SchemaTooNewError(
+        f"The database is at revision {revision}, this program knows none after {known[0]}: use the newer program."
+    )
 
 
 def _keep_copy(engine: sa.Engine, config: Config) -> None:

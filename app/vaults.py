@@ -133,6 +133,26 @@ def unlock(vault: Vault, ring: Keyring, *, key_id: int, canary: bytes, index_key
     vault.unlock(ring.with_primary(key_id), canary=canary, wrapped_index_key=index_key)
 
 
+def epoch(store: Store) -> int:
+    """Return the vault's epoch, which rises with every restore."""
+    return store.autocommit(lambda connection: connection.execute(sa.select(schema.vault.c.epoch)).scalar_one())
+
+
+NEEDED: Final = (
+    schema.vault.c.key_id, schema.vault.c.sealed_canary, schema.vault.c.wrapped_index_key,
+    schema.vault.c.shred_length, schema.vault.c.shred_head,
+)  # fmt: skip
+"""What opening needs of the vault's row, at every revision."""
+
+
+def opened_with(row: Any, ring: Keyring, shred_list: ShredList) -> Vault:
+    """Open the vault of a row with keys and a list that a backup brought; raises as `open_stored`."""
+    shred_list.verify(ShredHead(row.shred_length, row.shred_head))
+    vault = Vault(shred_list)
+    unlock(vault, ring, key_id=row.key_id, canary=row.sealed_canary, index_key=row.wrapped_index_key)
+    return vault
+
+
 def prove_rows(connection: sa.Connection, settings: Settings, keys: KeyProvider) -> None:
     """Prove the rows of a vault that is older than proofs. Only the step that makes room for them does this."""
     # The columns that there were then.

@@ -50,6 +50,8 @@ from continuity.services.ledger import Ledger
 from continuity.services.listing import Listing
 from continuity.services.opening import Opener
 from continuity.services.owners import Owners
+from continuity.services.reapplying import Reapplying
+from continuity.services.restoring import Recovery
 from continuity.services.retention import Retaining
 from continuity.services.reviewing import Reviewing
 from continuity.services.sweeping import Sweeper
@@ -156,6 +158,8 @@ class Wiring:
     observations: Observations
     housekeeping: Housekeeping
     vault_life: VaultLife
+    recovery: Recovery
+    reapplying: Reapplying
     passphrase_cost: Cost
     secret_key: bytes = field(repr=False)
 
@@ -223,6 +227,7 @@ def _put_together(settings: Settings, store: Store, *, vault: Vault, keys: KeyPr
     cost = Cost(hashing.memory_kib, hashing.time_cost, hashing.parallelism)
     services = _services(store, ledger, audit=audit, auth=auth, watch=watch, cost=cost)
     life = VaultLife(settings, store, vault, audit, keys=keys, clock=clock, throttle=auth.throttle, cost=cost)
+    reapplying = Reapplying(store, vault, _destroyers(services), clock.now_us)
     return Wiring(
         settings=settings,
         clock=clock,
@@ -239,9 +244,11 @@ def _put_together(settings: Settings, store: Store, *, vault: Vault, keys: KeyPr
         ),
         auth=auth,
         services=services,
-        observations=_observations(settings, clock, secret_keys=secret_keys),
-        housekeeping=_housekeeping(auth, services, Sweeper(store, ledger), life),
+        observations=_observations(settings, clock, secret_keys=secret_keys, epoch=vaults.epoch(store)),
+        housekeeping=_housekeeping(auth, services, Sweeper(store, ledger), life, reapplying),
         vault_life=life,
+        recovery=Recovery(store, vault, audit, clock.now_us),
+        reapplying=reapplying,
         passphrase_cost=cost,
         secret_key=secret_keys.current,
     )
@@ -252,10 +259,11 @@ def _producer(settings: Settings) -> ProducerToken | None:
     return None if token is None else ProducerToken(token, settings.observation_scope)
 
 
-def _observations(settings: Settings, clock: Clock, *, secret_keys: SecretKeys) -> Observations:
+def _observations(settings: Settings, clock: Clock, *, secret_keys: SecretKeys, epoch: int) -> Observations:
     store = open_observations(settings)
-    # Keys for this purpose alone, derived so that they need not be kept.
-    current, *older = (hmac.digest(key, b"cursors of observations", hashlib.sha256) for key in secret_keys.all)
+    # Keys for this purpose and epoch alone, derived so that they need not be kept: a restore voids all cursors.
+    purpose = b"cursors of observations, epoch %d" % epoch
+    current, *older = (hmac.digest(key, purpose, hashlib.sha256) for key in secret_keys.all)
     cursors = Cursors(current, tuple(older))
     return Observations(store, Ingest(store, now_us=clock.now_us), Queries(store, cursors, clock.now_us))
 
@@ -286,7 +294,14 @@ def _services(
     )
 
 
-def _housekeeping(auth: auth_services.Auth, services: Services, sweeper: Sweeper, life: VaultLife) -> Housekeeping:
+def _destroyers(services: Services) -> dict[str, Callable[[str], object]]:
+    """Say what destroys a partition that a restored database has brought back, by its kind."""
+    return {"workflow": services.deletions.reapply, "evidence": services.evidence_deletions.reapply}
+
+
+def _housekeeping(
+    auth: auth_services.Auth, services: Services, sweeper: Sweeper, life: VaultLife, reapplying: Reapplying
+) -> Housekeeping:
     """Say what a serving process does by itself. The thread is started by whoever serves."""
     raised_us = 0
 
@@ -301,6 +316,8 @@ def _housekeeping(auth: auth_services.Auth, services: Services, sweeper: Sweeper
     housekeeping = Housekeeping()
     housekeeping.add("clock_mark", raise_mark, interval_s=_MARK_S)
     housekeeping.add("phases", sweeper.sweep, interval_s=_SWEEP_S)
+    # First: what a restore has brought back is not there for long.
+    housekeeping.add("reapplied_deletions", reapplying.run, interval_s=_TIDY_S)
     housekeeping.add("deletions", services.deletions.finish_all, interval_s=_TIDY_S)
     housekeeping.add("evidence_deletions", services.evidence_deletions.finish_all, interval_s=_TIDY_S)
     housekeeping.add("auth", auth.tidy, interval_s=_TIDY_S)

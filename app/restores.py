@@ -1,0 +1,492 @@
+"""Restores an instance from a backup: all of it, or nothing.
+
+Order: read and prove the whole file into prepared files; bring its tables to those of this program; begin a new
+epoch in it; decide; move the files to their places (`app.replacing`). Until the decision nothing that was there is
+touched, and what was prepared is thrown away by whoever comes next. After it the next one finishes.
+
+What was deleted stays deleted: the shred list of the instance is kept, and followed at once and at every start.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import IO, Any, Final
+
+import sqlalchemy as sa
+
+from app import backup_contents as contents
+from app import backups, databases, instance, migrating, replacing, vaults
+from app.auth import passwords as password_rules
+from app.auth import voiding
+from app.auth.accounts import Temporary
+from app.auth.passwords import Passwords
+from app.auth.settings import SECOND_US, AuthSettings
+from app.backup_contents import BackupError, Head
+from app.config import InstanceError, Settings
+from app.replacing import Journal, Tell, prepared
+from continuity.errors import (
+    ContinuityError,
+    IntegrityError,
+    KeySourceError,
+    SealedError,
+    UnauthenticatedError,
+    UnavailableError,
+)
+from continuity.services import recounting, restoring
+from continuity.services.audit import AuditLog
+from continuity.services.restoring import Restored
+from continuity.store import copies
+from continuity.store.store import Store
+from continuity.vault import FileKeyProvider, KeyProvider, Keyring, ShredList, Vault, files, kept_keys
+from continuity.vault.anchor import AnchorFile
+
+_FOLDER: Final = "restoring"
+_EPOCH_MOST: Final = 2**40
+"""Above it a number in a database that is being replaced is no epoch of ours."""
+_BLOCK_BYTES: Final = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Who:
+    """Whoever restores: an administrator of the backup, by his password there; without a name he gets a new one."""
+
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Renewed:
+    """What a new epoch makes of people.
+
+    Attributes:
+        epoch: The vault's from now on.
+        username: Who may sign in at once.
+        temporary: His temporary password, this once; None when he has given his own.
+        people_waiting: How many others need a password from an administrator.
+    """
+
+    epoch: int
+    username: str
+    temporary: Temporary | None
+    people_waiting: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a restore has done.
+
+    Attributes:
+        head: What was restored.
+        renewed: The new epoch.
+        deletions: ``kept`` (the list of this instance is further than the backup's, or the same) or ``backup`` (the
+            list in the backup is all that is known: what was deleted after it may be back).
+        key_place: What was done with the master keys: ``written``, or ``known`` to the key source already.
+    """
+
+    head: Head
+    renewed: Renewed
+    deletions: str
+    key_place: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """One restore under way."""
+
+    settings: Settings
+    keys: KeyProvider
+    who: Who
+    now_us: int
+    auth: AuthSettings
+    tell: Tell
+    text: str = field(repr=False)
+
+
+@dataclass(slots=True)
+class _Unpacked:
+    """What was read and proved, and where it lies."""
+
+    head: Head
+    keyring: Keyring
+    shred_list: ShredList
+    deletions: str = "kept"
+    key_place: str = "written"
+    moves: list[tuple[Path, Path]] = field(default_factory=list)
+
+
+def restore(
+    settings: Settings, source: Path, text: str, *, who: Who, keys: KeyProvider, now_us: int,
+    auth: AuthSettings | None = None, tell: Tell = backups.silent,
+) -> Outcome:  # fmt: skip
+    """Put a backup in the place of the instance.
+
+    Raises:
+        SealedFileError: The file does not open, or is damaged.
+        BackupError: It cannot be restored here, and why.
+        InstanceError: A server has the instance open, or another restore is under way.
+        UnauthenticatedError, NotFoundError: `who` is no administrator of the backup.
+        VaultError: Its keys or the shred list do not fit.
+            In no case was anything changed.
+    """
+    plan = _Plan(settings, keys, who, now_us, auth or AuthSettings(), tell, text)
+    _make_folder(settings)
+    instance.guard(settings)
+    with ExitStack() as stack:
+        stack.enter_context(instance.held(settings))
+        stack.enter_context(replacing.alone(settings))
+        stack.callback(_sweep, settings)
+        _sweep(settings)
+        with backups.opened(source) as stream, _told_of_the_disk(settings):
+            unpacked = _unpack(plan, stream)
+            outcome = _replace(plan, unpacked)
+    return outcome
+
+
+def _make_folder(settings: Settings) -> None:
+    os.umask(0o077)
+    for folder in {settings.instance, settings.shred_list.parent, settings.vault_key_file.parent}:
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise InstanceError(f"ATMEM_INSTANCE: {folder} cannot be made: {error.strerror}.") from error
+
+
+@contextmanager
+def _told_of_the_disk(settings: Settings) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        why = error.strerror or type(error).__name__
+        raise BackupError(f"{settings.instance}: the backup cannot be unpacked: {why}. Nothing was changed.") from error
+    except backups.storage_errors() as error:
+        why = str(getattr(error, "orig", error)).strip().partition("\n")[0].rstrip(".")
+        raise BackupError(f"The backup cannot be restored here: {why}. Nothing was changed.") from error
+    except migrating.SchemaError as error:
+        raise BackupError(f"{error} Nothing was changed.") from error
+
+
+# ---- reading
+
+
+def _unpack(plan: _Plan, stream: IO[bytes]) -> _Unpacked:
+    """Read the whole file, prove it, and leave its parts beside their places."""
+    settings, size_bytes, small = plan.settings, os.fstat(stream.fileno()).st_size, dict[str, bytes]()
+    for name, blocks in backups.parts_of(stream, plan.text):
+        plan.tell("reading", stream.tell(), size_bytes)
+        if name in {contents.HEAD, contents.KEYS, contents.SECRET}:
+            small[name] = backups.small(blocks)
+        elif name in {contents.SHRED, contents.DATABASE} or name.startswith(contents.TABLE):
+            place = _place(settings, name)
+            with os.fdopen(_new(place), "wb") as file:
+                for block in blocks:
+                    file.write(block)
+                    plan.tell("reading", stream.tell(), size_bytes)
+                file.flush()
+                os.fsync(file.fileno())
+        else:
+            raise BackupError(f"The backup has a part that is not known here: {name}. Nothing was changed.")
+    head = backups.checked_head(small)
+    _check_kind(settings, head)
+    keyring = kept_keys.opened(small[contents.KEYS])
+    shred_list, deletions = _choose_list(settings, head, keyring)
+    unpacked = _Unpacked(head, keyring, shred_list, deletions)
+    _prepare_files(plan, unpacked, secret=small[contents.SECRET])
+    return unpacked
+
+
+def _place(settings: Settings, name: str) -> Path:
+    if name == contents.SHRED:
+        return prepared(settings.shred_list)
+    if name == contents.DATABASE:
+        return prepared(_database(settings) or settings.instance / contents.DATABASE)
+    folder = settings.instance / _FOLDER
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder / name
+
+
+def _database(settings: Settings) -> Path | None:
+    return None if settings.is_postgresql else Path(str(sa.make_url(settings.database_url).database))
+
+
+def _new(path: Path) -> int:
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), 0o600)
+
+
+def _check_kind(settings: Settings, head: Head) -> None:
+    wanted = "postgresql" if settings.is_postgresql else "sqlite"
+    if head.kind != wanted:
+        names = {"sqlite": "SQLite", "postgresql": "PostgreSQL"}
+        raise BackupError(
+            f"The backup is one of {names.get(head.kind, 'another database')} and this instance is on {names[wanted]}: "
+            "a backup is restored into the kind of database that it was made from. Nothing was changed."
+        )
+
+
+def _choose_list(settings: Settings, head: Head, keyring: Keyring) -> tuple[ShredList, str]:
+    """Say which shred list holds from now on: never one that knows of fewer deletions than another."""
+    packed = prepared(settings.shred_list)
+    if not packed.exists():
+        raise BackupError("The backup has no shred list. Nothing was changed.")
+    brought = ShredList(packed)
+    # The backup in itself first: its list is that of its database.
+    head.open_vault(keyring, brought).lock()
+    if files.is_unwritten(settings.shred_list):
+        return brought, "backup"
+    try:
+        kept = ShredList(settings.shred_list)
+    except IntegrityError as error:
+        raise BackupError(
+            f"{error.message} Without it nobody knows what was deleted since the backup. Restore the list from its own "
+            "copy; or move it away, and the backup's counts. Nothing was changed."
+        ) from error
+    if kept.holds(brought.head):
+        return kept, "kept"
+    if kept.length == 0 or brought.holds(kept.head):
+        return brought, "backup"
+    raise BackupError(
+        f"{settings.shred_list} is the list of another instance than the backup's. Restore into an empty folder "
+        "(ATMEM_INSTANCE). Nothing was changed."
+    )
+
+
+def _prepare_files(plan: _Plan, unpacked: _Unpacked, *, secret: bytes) -> None:
+    settings = plan.settings
+    files.create(prepared(settings.secret_key_file), lambda: secret)
+    unpacked.moves.append((prepared(settings.secret_key_file), settings.secret_key_file))
+    if unpacked.deletions == "backup":
+        unpacked.moves.append((prepared(settings.shred_list), settings.shred_list))
+    if settings.vault_key_source == "file":
+        FileKeyProvider(prepared(settings.vault_key_file)).store(unpacked.keyring)
+        unpacked.moves.append((prepared(settings.vault_key_file), settings.vault_key_file))
+        return
+    unpacked.key_place = "known"
+    try:
+        is_known = kept_keys.are_all_in(unpacked.keyring, plan.keys.load())
+    except ContinuityError:
+        is_known = False
+    if not is_known:
+        raise BackupError(
+            f"The master keys of the backup are not those of the key source {settings.vault_key_source}. Restore with "
+            "a key file first (no ATMEM_VAULT_KEY, ATMEM_VAULT_KEY_SOURCE=file), and move the keys afterwards. "
+            "Nothing was changed."
+        )
+
+
+# ---- replacing
+
+
+def _replace(plan: _Plan, unpacked: _Unpacked) -> Outcome:
+    if plan.settings.is_postgresql:
+        return _replace_postgresql(plan, unpacked)
+    return _replace_sqlite(plan, unpacked)
+
+
+def _replace_sqlite(plan: _Plan, unpacked: _Unpacked) -> Outcome:
+    settings, database = plan.settings, _database(plan.settings)
+    if database is None or not prepared(database).exists():
+        raise BackupError("The backup has no database. Nothing was changed.")
+    inner = replace(settings, database_url=f"sqlite:///{prepared(database)}")
+    with databases.opened(inner) as store:
+        plan.tell("checking", 0, 0)
+        _check_pages(store)
+        plan.tell("renewing", 0, 0)
+        outcome = store.write(partial(_renew, plan, unpacked, above=_epoch_above(settings)))
+        if not store.scrub():
+            raise BackupError("The unpacked database is in use by another program. Nothing was changed.")
+    for path in replacing.beside_sqlite(prepared(database)):
+        path.unlink(missing_ok=True)
+    _sync(prepared(database))
+    unpacked.moves.append((prepared(database), database))
+    plan.tell("deciding", 0, 0)
+    replacing.decide(settings, Journal(tuple(unpacked.moves), replacing.beside_sqlite(database), None))
+    plan.tell("decided", 0, 0)
+    replacing.finish(settings, plan.tell)
+    return outcome
+
+
+def _check_pages(store: Store) -> None:
+    damage = store.read(lambda connection: connection.exec_driver_sql("PRAGMA quick_check(1)").scalar_one())
+    if damage != "ok":
+        raise BackupError(f"The database in the backup is damaged: {damage}. Nothing was changed.")
+
+
+def _replace_postgresql(plan: _Plan, unpacked: _Unpacked) -> Outcome:
+    settings = plan.settings
+    with databases.opened(settings) as store:
+        above = _epoch_above(settings)
+
+        def work(connection: sa.Connection) -> Outcome:
+            copies.hurry_not(connection)
+            if copies.others(connection):
+                raise BackupError(
+                    "Another program of this product has the database open: stop every server on it, and wait for "
+                    "running commands. Nothing was changed."
+                )
+            _refill(plan, unpacked, connection)
+            plan.tell("renewing", 0, 0)
+            outcome = _renew(plan, unpacked, connection, above=above)
+            plan.tell("deciding", 0, 0)
+            replacing.decide(settings, Journal(tuple(unpacked.moves), (), outcome.renewed.epoch))
+            return outcome
+
+        outcome = store.write(work)
+    plan.tell("decided", 0, 0)
+    replacing.finish(settings, plan.tell)
+    return outcome
+
+
+def _refill(plan: _Plan, unpacked: _Unpacked, connection: sa.Connection) -> None:
+    """Make the tables of the backup's revision anew, fill them, and bring them to this program's."""
+    head = unpacked.head
+    plan.tell("emptying", 0, 0)
+    migrating.begin_anew(connection, contents.tables(), revision=head.revision)
+    tables = [_as_it_was(connection, name, columns) for name, columns in head.tables.items()]
+    for number, table in enumerate(tables):
+        plan.tell("filling", number, len(tables))
+        copies.fill(connection, table, _blocks(_place(plan.settings, f"{contents.TABLE}{table.name}")))
+    copies.set_counters(connection, tables, head.counters)
+
+
+def _as_it_was(connection: sa.Connection, name: str, columns: list[str]) -> sa.Table:
+    """Return a table with the columns of the backup, in their order, all of which must be there."""
+    there = {column["name"]: column for column in sa.inspect(connection).get_columns(name)}
+    keys = sa.inspect(connection).get_pk_constraint(name)["constrained_columns"]
+    if set(there) != set(columns):
+        raise BackupError(f"The backup's table {name} is not that of its revision. Nothing was changed.")
+    return sa.Table(
+        name, sa.MetaData(), *(sa.Column(each, there[each]["type"], primary_key=each in keys) for each in columns)
+    )
+
+
+def _renew(plan: _Plan, unpacked: _Unpacked, connection: sa.Connection, *, above: tuple[int, int]) -> Outcome:
+    """Bring what is to be restored to this program's tables, and begin the new epoch in it."""
+
+    def opened(connection: sa.Connection) -> Vault:
+        row: Any = connection.execute(sa.select(*vaults.NEEDED)).one()
+        return vaults.opened_with(row, unpacked.keyring, unpacked.shred_list)
+
+    def prove(connection: sa.Connection) -> None:
+        recounting.prove_all(connection, opened(connection))
+
+    migrating.upgrade_within(connection, after={databases.PROVING: prove})
+    vault = opened(connection)
+    restored = Restored(
+        action="vault.restored", actor="cli", epoch_above=above[0], mark_us=above[1], now_us=plan.now_us,
+        data_us=unpacked.head.made_us,
+        detail={"deletions": unpacked.deletions, "backup_epoch": unpacked.head.epoch},
+    )  # fmt: skip
+    try:
+        renewed = _begin(connection, vault, who=plan.who, auth=plan.auth, restored=restored)
+    finally:
+        vault.lock()
+    return Outcome(unpacked.head, renewed, unpacked.deletions, unpacked.key_place)
+
+
+def accept(
+    settings: Settings, *, who: Who, keys: KeyProvider, now_us: int, auth: AuthSettings | None = None
+) -> Renewed:
+    """Begin a new epoch in a database that was put back by hand, which is refused until somebody says that it is meant.
+
+    Raises:
+        InstanceError: A server has the instance open.
+        SealedError: The vault is locked.
+        UnauthenticatedError, NotFoundError: `who` is no administrator of this database.
+        UnavailableError, VaultError: As at a start. In no case was anything changed.
+    """
+    instance.guard(settings)
+    with instance.held(settings), replacing.alone(settings), databases.opened(settings) as store:
+        databases.check_schema(store)
+        row = vaults.vault_row(store)
+        vault = vaults.open_stored(store, settings, keys)
+        if row is None or vault.is_locked:
+            raise SealedError("The vault is locked. Nothing was changed.")
+        above = _epoch_above(settings)
+        restored = Restored(
+            action="vault.restore_accepted", actor="cli", epoch_above=above[0], mark_us=above[1], now_us=now_us,
+            data_us=row.clock_high_water, detail={},
+        )  # fmt: skip
+        try:
+            return store.write(lambda connection: _begin(
+                connection, vault, who=who, auth=auth or AuthSettings(), restored=restored
+            ))  # fmt: skip
+        finally:
+            vault.lock()
+
+
+def _begin(connection: sa.Connection, vault: Vault, *, who: Who, auth: AuthSettings, restored: Restored) -> Renewed:
+    """Void what was before, and begin the epoch; the last statements of a transaction."""
+    person, temporary = _admitted(connection, who, auth=auth, now_us=restored.now_us)
+    waiting = voiding.void(connection, user_pk=person.user_pk, now_us=restored.now_us, temporary=temporary)
+    epoch = restoring.begin_epoch(connection, vault, AuditLog(vault), restored)
+    return Renewed(epoch, person.username, None if temporary is None else temporary[0], waiting)
+
+
+def _admitted(
+    connection: sa.Connection, who: Who, *, auth: AuthSettings, now_us: int
+) -> tuple[sa.Row[Any], tuple[Temporary, str] | None]:
+    """Return the account of whoever restores, and the temporary password that it gets with its hash.
+
+    Raises:
+        NotFoundError: There is no such administrator.
+        UnauthenticatedError: The password is not his.
+    """
+    person = voiding.administrator(connection, who.username)
+    passwords = Passwords(auth.hashing)
+    if who.password is not None:
+        if not passwords.verify(person.password_hash, who.password):
+            raise UnauthenticatedError("The password is not that of this account in the backup. Nothing was changed.")
+        return person, None
+    made = Temporary(person.username, password_rules.temporary_password(), now_us + auth.temporary_s * SECOND_US)
+    return person, (made, passwords.hash(made.password))
+
+
+def _epoch_above(settings: Settings) -> tuple[int, int]:
+    """Return the highest epoch and clock mark that this instance is known to have had."""
+    anchor = None
+    with suppress(KeySourceError, IntegrityError):
+        anchor = AnchorFile(settings.anchor_file).read()
+    epoch, mark_us = (0, 0) if anchor is None else (anchor.epoch, anchor.mark_us)
+    database = _database(settings)
+    if database is None or database.exists():
+        # What is there may be anything, damaged, of another program or gone: then the anchor is all that is known.
+        with suppress(UnavailableError, *backups.storage_errors()), databases.opened(settings) as store:
+            row = vaults.vault_row(store)
+            if row is not None and 0 < row.epoch < _EPOCH_MOST:
+                epoch = max(epoch, row.epoch)
+    return epoch, mark_us
+
+
+def _blocks(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as stream:
+        while block := stream.read(_BLOCK_BYTES):
+            yield block
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDWR)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _sweep(settings: Settings) -> None:
+    """Throw away what a restore has prepared that was not decided. Needs the lock."""
+    if (settings.instance / replacing.JOURNAL).exists():
+        return
+    places = [settings.secret_key_file, settings.shred_list, settings.vault_key_file]
+    database = _database(settings) or settings.instance / contents.DATABASE
+    for path in map(prepared, places):
+        files.destroy(path)
+    for path in (prepared(database), *replacing.beside_sqlite(prepared(database))):
+        path.unlink(missing_ok=True)
+    folder = settings.instance / _FOLDER
+    if folder.is_dir():
+        for path in folder.iterdir():
+            path.unlink()
+        folder.rmdir()
