@@ -275,7 +275,8 @@ class SecondFactors:
         return max(self._clock.now_us(), connection.execute(sa.select(vault.c.clock_high_water)).scalar_one())
 
 
-_FACTOR: Final = sa.select(second_factors).where(second_factors.c.user_pk == sa.bindparam("user_pk")).with_for_update()
+# Whoever changes it holds the account's row.
+_FACTOR: Final = sa.select(second_factors).where(second_factors.c.user_pk == sa.bindparam("user_pk"))
 
 
 def remove_all(connection: Connection, *, user_pk: int) -> bool:

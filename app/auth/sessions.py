@@ -62,6 +62,11 @@ class SignedIn:
     """The policy wants a second factor of this administrator, who has none: nothing else is open before."""
 
     @property
+    def is_held(self) -> bool:
+        """Say whether something must be done before anything else is open."""
+        return self.must_change or self.must_enrol
+
+    @property
     def actor(self) -> str:
         return f"user:{self.user_id}"
 

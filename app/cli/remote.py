@@ -36,6 +36,7 @@ TOKEN_VARIABLE: Final = "ATMEM_EVIDENCE_TOKEN"  # noqa: S105 - the name of a var
 _PASSWORD_BYTES: Final = 1_024
 _ALIVE: Final = "/healthz"
 _LOGIN: Final = "/api/auth/login"
+_CODE_REQUIRED: Final = "second_factor_required"
 _COOKIE: Final = re.compile(r"((?:__Host-)?atmem_session)=([A-Za-z0-9_-]{43})(?:;|\Z)")
 
 
@@ -91,9 +92,10 @@ class PersonConnection(_Asking):
         self._cookie = ""
         self._csrf_token = ""
 
-    def sign_in(self, username: str, password: str) -> Mapping[str, Any]:
+    def sign_in(self, username: str, password: str, code: str | None = None) -> Mapping[str, Any]:
         """Begin a session; return the account."""
-        reply = self.call("POST", _LOGIN, {"username": username, "password": password})
+        proof = {"username": username, "password": password}
+        reply = self.call("POST", _LOGIN, proof if code is None else {**proof, "code": code})
         csrf_token, account = reply.get("csrf_token"), reply.get("account")
         if not isinstance(csrf_token, str) or not isinstance(account, dict) or not self._cookie:
             raise TransportError("The server's reply to signing in is not that of its contract.")
@@ -153,7 +155,8 @@ _OPTIONS: Final = (
     click.option("--username", help=f"Who signs in.  [default: {ADMINISTRATOR}]"),
     click.option(
         "--password-file", type=click.File("rb"),
-        help="File whose first line is the password; - for standard input. Without it you are asked.",
+        help="File whose first line is the password, and whose second is a code of the second factor where there is "
+        "one; - for standard input. Without it you are asked.",
     ),
 )  # fmt: skip
 _TOKEN_OPTION: Final = click.option(
@@ -192,9 +195,9 @@ def signed_in(server: Server) -> Iterator[PersonConnection]:
     """Sign in for one command. Whoever has a temporary password is told how to replace it."""
     username = server.username or ADMINISTRATOR
     with PersonConnection(server.url) as connection:
-        password = _password(server, username, connection)
+        password, code = _password(server, username, connection)
         try:
-            account = connection.sign_in(username, password)
+            account = _signed_in_as(connection, username, password, code)
         except MalformedError as error:
             # What a file or a prompt held is refused, and no option that cannot be what it is.
             raise ContinuityError(error.message, code=error.code) from None
@@ -211,28 +214,44 @@ def signed_in(server: Server) -> Iterator[PersonConnection]:
                 connection.sign_out()
 
 
-def _password(server: Server, username: str, connection: Connection) -> str:
+def _signed_in_as(connection: PersonConnection, username: str, password: str, code: str | None) -> Mapping[str, Any]:
+    """Sign in. Whoever turns out to have a second factor gives its code, asked for when nothing else has it."""
+    try:
+        return connection.sign_in(username, password)
+    except ContinuityError as error:
+        if error.code != _CODE_REQUIRED:
+            raise
+    if code is None and not _has_terminal():
+        raise ContinuityError(
+            f"{username} has a second factor: give its code as the second line of --password-file.",
+            code=_CODE_REQUIRED,
+        )
+    asked: str = code or click.prompt("Code of the second factor", hide_input=True, err=True)
+    return connection.sign_in(username, password, asked)
+
+
+def _password(server: Server, username: str, connection: Connection) -> tuple[str, str | None]:
+    """Return the password, and the code of the second factor when a file holds one."""
     if server.password_file is not None:
-        return _first_line(server.password_file.read(_PASSWORD_BYTES))
+        return _of_file(server.password_file.read(_PASSWORD_BYTES))
     if not _has_terminal():
         other = f", or put a credential into {server.token_variable}" if server.token_variable else ""
         raise click.UsageError(f"There is no terminal to ask at for the password: give --password-file{other}.")
     # Nobody types a password for a server that is not there.
     connection.call("GET", _ALIVE)
     # To standard error, as standard output may be what a script captures.
-    password: str = click.prompt(f"Password of {username}", hide_input=True, err=True)
-    return password
+    return click.prompt(f"Password of {username}", hide_input=True, err=True), None
 
 
 def _has_terminal() -> bool:
     return sys.stdin.isatty()
 
 
-def _first_line(raw: bytes) -> str:
+def _of_file(raw: bytes) -> tuple[str, str | None]:
     try:
         lines = raw.decode("utf-8").splitlines()
     except UnicodeDecodeError:
         raise click.UsageError("The password file must be UTF-8.") from None
     if not lines:
         raise click.UsageError("The password file is empty.")
-    return lines[0]
+    return lines[0], lines[1].strip() or None if len(lines) > 1 else None

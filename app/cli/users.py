@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -131,12 +132,15 @@ def reset_password(ctx: click.Context, *, username: str, as_json: bool) -> None:
 @click.argument("username")
 @click.option(
     "--password-file", type=click.File("rb"),
-    help="File whose first line is the current password and whose second is the new one; - for standard input.",
+    help="File with the current password, the new one and, with a second factor, a code of it, a line each; "
+    "- for standard input.",
 )  # fmt: skip
 @json_option
 @click.pass_context
 def change_password(ctx: click.Context, *, username: str, password_file: Any, as_json: bool) -> None:
     """Replace a password that is known, a temporary one too. All sessions of the person end.
+
+    Whoever has a second factor is asked for a code of it as well.
 
     A password has 12 to 128 characters of any kind; common and guessable ones are refused.
     """
@@ -145,8 +149,8 @@ def change_password(ctx: click.Context, *, username: str, password_file: Any, as
     with _wired(ctx) as wiring:
         change = wiring.auth.sign_in
         try:
-            current, new = _prompted(change, username) if password_file is None else _from_file(password_file)
-            change.change_password_locally(username, current=current, new=new)
+            given = _prompted(change, username) if password_file is None else _from_file(password_file)
+            change.change_password_locally(username, current=given.current, new=given.new, code=given.code)
         except MalformedError as error:
             raise Failure(
                 f"{error.message} The current password still holds.", code=error.code, as_json=as_json
@@ -154,6 +158,56 @@ def change_password(ctx: click.Context, *, username: str, password_file: Any, as
         if not as_json:
             click.echo(f"The password of {username} is changed; all sessions have ended.", err=True)
         _show_account(wiring, username, as_json=as_json)
+
+
+@command.command("reset-second-factor")
+@click.argument("username")
+@json_option
+@click.pass_context
+def reset_second_factor(ctx: click.Context, *, username: str, as_json: bool) -> None:
+    """Take the person's second factor away and end all sessions: for whoever has lost phone and recovery codes."""
+    from app.auth.accounts import LOCAL
+
+    with _wired(ctx) as wiring:
+        had_one = wiring.auth.accounts.reset_second_factor(username, by=LOCAL)
+        if not as_json:
+            told = (
+                f"The second factor of {username} is gone; the password alone signs in. All sessions have ended."
+                if had_one
+                else f"{username} has no second factor. Nothing was changed."
+            )
+            click.echo(told, err=True)
+        _show_account(wiring, username, as_json=as_json)
+
+
+@command.command("require-second-factor")
+@click.argument("wanted", type=click.Choice(("on", "off")), required=False)
+@json_option
+@click.pass_context
+def require_second_factor(ctx: click.Context, *, wanted: str | None, as_json: bool) -> None:
+    """Say whether administrators must have a second factor, or switch it on or off.
+
+    An administrator without one gets no further than setting one up, from the next request on.
+    """
+    from app.auth.accounts import LOCAL
+
+    with _wired(ctx) as wiring:
+        policy = wiring.auth.policy
+        if wanted is not None:
+            policy.set_administrators_need_second_factor(wanted == "on", by=LOCAL)
+        is_on = policy.administrators_need_second_factor()
+        without = [
+            account.username
+            for account in wiring.auth.accounts.all()
+            if account.role.value == _ADMINISTRATOR and account.is_enabled and not account.has_second_factor
+        ]
+    if as_json:
+        print_json({"administrators_need_second_factor": is_on, "administrators_without": without})
+        return
+    print_facts({
+        "Administrators need a second factor": "yes" if is_on else "no",
+        "Administrators without one": ", ".join(without) or "none",
+    })  # fmt: skip
 
 
 @command.command("recover-administrator")
@@ -165,8 +219,8 @@ def change_password(ctx: click.Context, *, username: str, password_file: Any, as
 def recover_administrator(ctx: click.Context, *, username: str, may_create: bool, is_sure: bool, as_json: bool) -> None:
     """Give the administrator USERNAME a temporary password, enabled whatever it was before.
 
-    For whoever is locked out: it also forgets all counted sign-in attempts. Another account is made an
-    administrator after a question; a name that is unknown is refused without --create.
+    For whoever is locked out: it also takes the second factor away and forgets all counted sign-in attempts. Another
+    account is made an administrator after a question; a name that is unknown is refused without --create.
     """
     with _wired(ctx) as wiring:
         accounts = wiring.auth.accounts.all()
@@ -189,7 +243,8 @@ def _recovered(username: str, before: AccountView | None) -> str:
     if before is None:
         return f"{username} is a new account, an administrator."
     was = before.role.value if before.is_enabled else f"{before.role.value}, disabled"
-    return f"{username} is an administrator (was: {was}), enabled. All its sessions have ended."
+    factor = " Its second factor is gone." if before.has_second_factor else ""
+    return f"{username} is an administrator (was: {was}), enabled. All its sessions have ended.{factor}"
 
 
 @contextmanager
@@ -211,22 +266,36 @@ def _check_terminal() -> None:
         raise click.UsageError("There is no terminal to ask at: give --password-file.")
 
 
-def _prompted(sign_in: SignIn, username: str) -> tuple[str, str]:
-    """Ask for both, the new one only once the current one is right. To standard error: there is nothing to capture."""
+@dataclass(frozen=True, slots=True, repr=False)
+class _Given:
+    """What a change of password takes."""
+
+    current: str
+    new: str
+    code: str | None = None
+
+
+def _prompted(sign_in: SignIn, username: str) -> _Given:
+    """Ask for all, the new one only once the current one is right. To standard error: there is nothing to capture."""
     current = click.prompt("Current password", hide_input=True, err=True)
-    sign_in.check_locally(username, current)
+    code = None
+    if sign_in.check_locally(username, current):
+        code = click.prompt("Code of the second factor", hide_input=True, err=True)
     click.echo("The new one: 12 to 128 characters of any kind; common and guessable ones are refused.", err=True)
-    return current, click.prompt("New password", hide_input=True, confirmation_prompt=True, err=True)
+    return _Given(current, click.prompt("New password", hide_input=True, confirmation_prompt=True, err=True), code)
 
 
-def _from_file(stream: Any) -> tuple[str, str]:
+def _from_file(stream: Any) -> _Given:
     try:
         lines = stream.read(_PASSWORD_BYTES).decode("utf-8").splitlines()
     except UnicodeDecodeError:
         raise click.UsageError("The password file must be UTF-8.") from None
-    if len(lines) != 2:  # noqa: PLR2004
-        raise click.UsageError("The password file must have two lines: the current password and the new one.")
-    return lines[0], lines[1]
+    if not 2 <= len(lines) <= 3:  # noqa: PLR2004
+        raise click.UsageError(
+            "The password file must have two lines, the current password and the new one; and a third with a code "
+            "where there is a second factor."
+        )
+    return _Given(*lines)
 
 
 def _show_temporary(made: Temporary, *, as_json: bool) -> None:
@@ -258,6 +327,7 @@ def _account(account: AccountView) -> dict[str, object]:
         "workspaces": list(account.workspaces),
         "enabled": account.is_enabled,
         "password_change_required": account.must_change_password,
+        "second_factor": account.has_second_factor,
         "created": account.created_at_us // 1_000_000,
     }
 
@@ -265,4 +335,5 @@ def _account(account: AccountView) -> dict[str, object]:
 def _state(account: AccountView) -> str:
     if not account.is_enabled:
         return "disabled"
-    return "must change password" if account.must_change_password else "enabled"
+    state = "must change password" if account.must_change_password else "enabled"
+    return f"{state}, second factor" if account.has_second_factor else state

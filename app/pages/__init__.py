@@ -13,6 +13,7 @@ password        choosing a new password
 reauthentication  giving the password again, on a page or inside a form
 settings        people, sessions, credentials, vault, about: a package, for administrators
 account         a person's own sessions and password
+second_factor   setting up a second factor and turning it off; `qr_code`: its picture
 resume_work     Decisions → Resume work: the list, and one workflow
 controls        what people do to a workflow from its page
 forms           what its forms bring; `keeping`: it survives a form that is no longer good
@@ -45,6 +46,7 @@ from app.pages import (
     password,
     problems,
     reauthentication,
+    second_factor,
     settings,
     shell,
     sign_in,
@@ -56,6 +58,7 @@ BLUEPRINTS: Final[tuple[Blueprint, ...]] = (
     password.blueprint,
     reauthentication.blueprint,
     account.blueprint,
+    second_factor.blueprint,
     controls.blueprint,
     activity.blueprint,
     settings.blueprint,

@@ -1,4 +1,4 @@
-"""A person's own account: who the server takes them for, where they are signed in, their password."""
+"""A person's own account: who the server takes them for, where they are signed in, their password and second factor."""
 
 from __future__ import annotations
 
@@ -45,11 +45,14 @@ class SessionLine:
 @admits(people=tuple(Role))
 def index() -> Response:
     person = signed_in()
+    factor = auth().second_factors.state(person.user_pk)
     body = render_template(
         "pages/account/index.html",
         username=person.username,
         role=person.role.value,
         may=_MAY[person.role],
+        factor_since=None if factor.since_us is None else factor.since_us / _SECOND_US,
+        codes_left=factor.codes_left,
         sessions=[_line(session) for session in auth().own_sessions.all(person)],
     )
     return Response(body, content_type=HTML_TYPE)

@@ -80,7 +80,7 @@ def _signed_out() -> Response | None:
 def _outdated(show: Callable[..., Response]) -> Response | None:
     person = identity.person_or_none()
     admission = admission_of(current_app, request.endpoint or "")
-    if person is None or person.must_change or admission is None or person.role not in admission.roles:
+    if person is None or person.is_held or admission is None or person.role not in admission.roles:
         return None
     caller: Caller = principals.person(person, request_id=request_id())
     arguments: dict[str, Any] = request.view_args or {}

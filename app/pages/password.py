@@ -12,7 +12,7 @@ from flask import Blueprint, Response, render_template, url_for
 
 from app import htmx
 from app.auth.admission import sessions
-from app.auth.identity import auth, signed_in, visit
+from app.auth.identity import auth, check_enrolled, signed_in, visit
 from app.auth.passwords import LONGEST, SHORTEST
 from app.auth.sessions import SignedIn
 from app.body import read_form
@@ -29,7 +29,9 @@ _NO_PROBLEMS: Final[Mapping[str, str]] = {}
 @blueprint.get("/password")
 @sessions
 def show() -> Response:
-    return _form(signed_in(), 200)
+    person = signed_in()
+    check_enrolled(person)
+    return _form(person, 200)
 
 
 @blueprint.post("/password")
@@ -37,6 +39,7 @@ def show() -> Response:
 def change() -> Response:
     """Replace the password; all other sessions end and this one goes on under a new id."""
     person = signed_in()
+    check_enrolled(person)
     fields = read_form()
     new = fields.get("new_password", "")
     if new != fields.get("again", ""):

@@ -22,6 +22,7 @@ from continuity.errors import ContinuityError, ForbiddenError, ThrottledError, U
 HTML_TYPE: Final = "text/html; charset=utf-8"
 CHANGE_FIRST: Final = "/password"
 CONFIRM_FIRST: Final = "/reauthenticate"
+ENROL_FIRST: Final = "/account/second-factor"
 _SERVER_ERROR: Final = 500
 _PASSING: Final = frozenset({423, 429, 503})
 """What may be over by the next time one asks."""
@@ -110,6 +111,8 @@ def _of_product(error: ContinuityError) -> Response:
         return htmx.sign_in_again(url_for("sign_in.show", next=destinations.code_here()))
     if isinstance(error, ForbiddenError) and error.code == "password_change_required":
         return _elsewhere(CHANGE_FIRST, url_for("password.show"))
+    if isinstance(error, ForbiddenError) and error.code == "second_factor_enrolment_required":
+        return _elsewhere(ENROL_FIRST, url_for("second_factor.show", next=destinations.code_here()))
     if isinstance(error, ForbiddenError) and error.code == "reauthentication_required":
         return _elsewhere(CONFIRM_FIRST, url_for("reauthentication.show", next=destinations.code_here()))
     return _page(answer, error.code)
@@ -172,4 +175,4 @@ def _layout(status: int) -> str:
         person = identity.person_or_none()
     except ContinuityError:
         return "layouts/plain.html"
-    return "layouts/plain.html" if person is None or person.must_change else "layouts/signed_in.html"
+    return "layouts/plain.html" if person is None or person.is_held else "layouts/signed_in.html"

@@ -82,8 +82,8 @@ def shell() -> Shell:
     return Shell(
         username=person.username,
         role=person.role.value,
-        groups=() if person.must_change else _groups(person.role),
-        is_account=request.blueprint in {"account", "password"},
+        groups=() if person.is_held else _groups(person.role),
+        is_account=request.blueprint in {"account", "password", "second_factor"},
         is_plain_http=not identity.auth().cookie.is_secure,
     )
 

@@ -70,8 +70,8 @@ def test_a_temporary_password_is_replaced_from_a_file_of_two_lines(users):
     assert listed(users)["ada"]["password_change_required"] is False
 
 
-@pytest.mark.parametrize("given", ["", "one line\n", "a\nb\nc\n"])
-def test_a_password_file_that_has_not_two_lines_is_refused(users, given):
+@pytest.mark.parametrize("given", ["", "one line\n", "a\nb\n123456\nc\n"])
+def test_a_password_file_that_has_not_two_lines_or_three_is_refused(users, given):
     users("change-password", "administrator", "--password-file", "-", given=given, exit_code=2)
 
 
