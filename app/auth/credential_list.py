@@ -17,9 +17,10 @@ from app.auth.schema import credentials, memberships, users
 from continuity.errors import DecryptionError, IntegrityError, NotFoundError, SealedError
 from continuity.services.callers import CallerKind, Role
 from continuity.services.clock import Clock
+from continuity.services.owners import PARTITION as NAMES
 from continuity.services.owners import Owners
+from continuity.store.schema import partitions, workflows
 from continuity.store.schema import vault as vault_rows
-from continuity.store.schema import workflows
 from continuity.store.schema import workspaces as workspace_rows
 from continuity.store.store import Store
 
@@ -52,12 +53,16 @@ LISTED: Final = (State.ALIVE, State.EXPIRED, State.REVOKED)
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """One credential. Times in microseconds; `workspace` None: all of the issuer's."""
+    """One credential. Times in microseconds; `workspace` None: all of the issuer's.
+
+    `key_id` is that of the master key over a name that is unreadable.
+    """
 
     credential_id: str
     kind: str
     principal_id: str
     name_state: NameState
+    key_id: int | None
     workspace: str | None
     workflow_id: str | None
     scope: str | None
@@ -144,8 +149,13 @@ class CredentialList:
         for row in rows:
             name, state = ("", NameState.SEALED) if is_sealed else self._name(row)
             is_sealed = state is NameState.SEALED
-            found.append(_credential(row, name=name, name_state=state, now_us=now_us))
+            key_id = self._key_id() if state is NameState.UNREADABLE else None
+            found.append(_credential(row, name=name, name_state=state, key_id=key_id, now_us=now_us))
         return found
+
+    def _key_id(self) -> int | None:
+        statement = sa.select(partitions.c.key_id).where(partitions.c.partition_id == NAMES)
+        return self._store.autocommit(lambda connection: connection.execute(statement).scalar_one_or_none())
 
     def _name(self, row: Any) -> tuple[str, NameState]:
         try:
@@ -199,9 +209,10 @@ def _state(row: Any, *, now_us: int) -> State:
     return State.ALIVE if row.disabled_at is None and may_issue and not is_worker_of_nothing else State.REFUSED
 
 
-def _credential(row: Any, *, name: str, name_state: NameState, now_us: int) -> Credential:
+def _credential(row: Any, *, name: str, name_state: NameState, key_id: int | None, now_us: int) -> Credential:
     return Credential(
         credential_id=row.credential_id, kind=row.kind, principal_id=name, name_state=name_state,
+        key_id=key_id,
         workspace=row.workspace, workflow_id=row.workflow_id, scope=row.scope, issuer=row.username,
         issued_at_us=row.issued_at, expires_at_us=row.expires_at, revoked_at_us=row.revoked_at,
         last_used_at_us=row.last_used_at, state=_state(row, now_us=now_us),

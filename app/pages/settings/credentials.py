@@ -60,6 +60,7 @@ class CredentialView:
     kind: Kind
     principal_id: str
     name_state: NameState
+    key_id: int | None
     workspace: str | None
     workflow_id: str | None
     scope: str | None
@@ -264,13 +265,22 @@ def _one(
 
 def _view(credential: Credential) -> CredentialView:
     return CredentialView(
-        credential_id=credential.credential_id, kind=KINDS[credential.kind], principal_id=credential.principal_id,
-        name_state=credential.name_state, workspace=credential.workspace, workflow_id=credential.workflow_id,
-        scope=credential.scope, issuer=credential.issuer, issued=seconds(credential.issued_at_us),
-        expires=seconds(credential.expires_at_us), revoked=seconds(credential.revoked_at_us),
-        used=seconds(credential.last_used_at_us), state=credential.state,
+        credential_id=credential.credential_id,
+        kind=KINDS[credential.kind],
+        principal_id=credential.principal_id,
+        name_state=credential.name_state,
+        key_id=credential.key_id,
+        workspace=credential.workspace,
+        workflow_id=credential.workflow_id,
+        scope=credential.scope,
+        issuer=credential.issuer,
+        issued=seconds(credential.issued_at_us),
+        expires=seconds(credential.expires_at_us),
+        revoked=seconds(credential.revoked_at_us),
+        used=seconds(credential.last_used_at_us),
+        state=credential.state,
         may_be_renewed=credential.kind in _issued() and credential.name_state is NameState.SHOWN,
-    )  # fmt: skip
+    )
 
 
 forms.keep("settings.credentials_issue", _new, _issuing)
