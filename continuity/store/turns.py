@@ -6,6 +6,8 @@ Rules:
 * A leader takes all that wait, at most `MOST_TOGETHER`, itself first. When it is done the one that waits longest
   leads next, so nobody leads for others without end and there is no thread for it.
 * At most `MOST_WAITING` wait; who comes then is told at once.
+* While another process holds the database, the leader alone waits for it: whoever waits is told, and whoever comes is
+  told at once. A server whose threads all wait for one lock would serve no readers either.
 * Whoever has waited too long leaves, unless a leader has taken it: then it learns what became of it.
 """
 
@@ -27,6 +29,9 @@ MOST_TOGETHER: Final = 64
 """Units in one transaction: what comes meanwhile waits for all of them."""
 MOST_WAITING: Final = 256
 """At some 300 units a second and one unit a commit the last of them waits for less than a second."""
+
+
+_HELD: Final = "The database is busy with another writer."
 
 
 class Ticket:
@@ -66,14 +71,17 @@ class Turns:
         self._lock = threading.Lock()
         self._waiting: deque[Ticket] = deque()
         self._is_led = False
+        self._is_held = False
 
     def enter(self, ticket: Ticket) -> None:
         """Join the queue; ``ticket.leads`` says whether there is nobody to wait for.
 
         Raises:
-            UnavailableError: Too many wait. The ticket is not in the queue.
+            UnavailableError: Too many wait, or another process holds the database. The ticket is not in the queue.
         """
         with self._lock:
+            if self._is_held and self._is_led:
+                raise UnavailableError(_HELD)
             if len(self._waiting) >= MOST_WAITING:
                 raise UnavailableError("Too many writers wait for the database.")
             self._waiting.append(ticket)
@@ -94,6 +102,19 @@ class Turns:
         """Take those that go together now, in the order of arrival. For the leader alone."""
         with self._lock:
             return [self._waiting.popleft() for _ in range(min(len(self._waiting), MOST_TOGETHER))]
+
+    def hold(self) -> None:
+        """Send everybody away who waits: another process holds the database. For the leader alone."""
+        with self._lock:
+            self._is_held = True
+            while self._waiting:
+                ticket = self._waiting.popleft()
+                ticket.error = UnavailableError(_HELD)
+                ticket.wake()
+
+    def release(self) -> None:
+        """Let others wait again: the leader got in."""
+        self._is_held = False
 
     def pass_on(self) -> None:
         """Stop leading: the one that waits longest goes on, if there is one."""

@@ -11,7 +11,7 @@ Rules:
 * If storage fails in a unit, everything is undone and each unit runs once more in a transaction of its own.
 * If the commit fails, nobody of them is told anything but that storage cannot answer.
 * Units of processes are not put together: `BEGIN IMMEDIATE` is asked every millisecond, as SQLite's own waiting (up
-  to 100 ms between tries) lets a busy neighbour starve the others.
+  to 100 ms between tries) lets a busy neighbour starve the others. From `HELD_S` on one thread alone asks.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ T = TypeVar("T")
 
 SCRUB_WAIT_S: Final = 0.1
 """How long other writers wait at most while `Writer.scrub` waits for readers."""
+HELD_S: Final = 2.0
+"""After so long it is no neighbour that writes but one that holds the lock: a backup, a migration, a debugger."""
 _SAVEPOINT: Final = "SAVEPOINT unit"
 _RELEASE: Final = "RELEASE unit"
 _UNDO: Final = "ROLLBACK TO unit"
@@ -207,15 +209,21 @@ class Writer:
     def _begun(self) -> Connection:
         connection = self._connection if self._connection is not None else self._open()
         driver_connection = connection.connection.dbapi_connection
-        give_up = time.monotonic() + self._wait_s
+        began = time.monotonic()
+        is_held = False
         while True:
             try:
                 driver_connection.execute("BEGIN IMMEDIATE").close()  # type: ignore[union-attr]
             except self._storage_errors as error:
-                if not failures.is_busy(error) or time.monotonic() > give_up:
+                waited_s = time.monotonic() - began
+                if not failures.is_busy(error) or waited_s > self._wait_s:
                     raise
+                if waited_s > HELD_S and not is_held:
+                    is_held = True
+                    self._turns.hold()
                 time.sleep(0.001)
             else:
+                self._turns.release()
                 return connection
 
     def _open(self) -> Connection:
