@@ -13,6 +13,8 @@ Rules:
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import io
 import json
 import logging
@@ -29,11 +31,13 @@ from app.config import Settings
 from continuity.errors import ConflictError, ContinuityError, RolledBackError
 from continuity.services.anchoring import Anchoring
 from continuity.services.audit import AuditLog
-from continuity.services.audit_reading import AuditReading
+from continuity.services.audit_reading import AuditReading, Reader
+from continuity.services.audit_search import AuditQuestion
 from continuity.services.auditing import Auditing, Progress, Verdict
 from continuity.services.histories import Finding
 from continuity.store.store import Store
 from continuity.vault import AnchorFile
+from observations.cursors import Cursors
 
 KEEP_S: Final = 5.0
 """How much may be lost to a database that is put back without being noticed."""
@@ -142,6 +146,10 @@ class AuditChecks:
         """Return the walk that was begun last, in whichever process; None when there was none."""
         return _read_check(instance.read_note(self._settings, CHECK_NOTE), self._now_us())
 
+    def standing(self) -> Standing | None:
+        """Return what the last finished walk found, in whichever process; None before the first one."""
+        return standing(self._settings)
+
     def stop(self) -> None:
         """End the walk of this process after its step."""
         self._stopping.set()
@@ -158,7 +166,7 @@ class AuditChecks:
             lock = instance.claim(self._settings, _LOCK)
             if lock is None:
                 raise ConflictError("The log is being verified already.", code="request_conflict")
-            walk = _Walk(kind, by, request_id, self._now_us(), of=self._auditing().length())
+            walk = _Walk(kind, by, request_id, self._now_us(), of=self._auditing().head().seq)
             self._note(walk, RUNNING)
             self._thread = threading.Thread(target=self._run, args=(walk, make, lock), name="audit-check", daemon=True)
             self._thread.start()
@@ -203,9 +211,10 @@ class AuditChecks:
     def _record(self, walk: _Walk, verdict: Verdict) -> None:
         result = "vault_integrity_error" if verdict.findings else "done"
         try:
-            self._reading.record_check(
-                actor=walk.by, request_id=walk.request_id, entries=verdict.entries, result=result
-            )
+            self._reading.record(
+                "audit.verified", reader=Reader(walk.by, walk.request_id or ""), object_id=f"1-{verdict.entries}",
+                result=result,
+            )  # fmt: skip
         except Exception as error:  # noqa: BLE001 - a log that takes no entry is a reason to say what was found
             logs.failure(error, task="audit_check")
 
@@ -293,15 +302,28 @@ class Audits:
     reading: AuditReading
     checks: AuditChecks
     anchors: Anchors
+    cursors: Cursors
+
+    def reader(self, actor: str, request_id: str) -> Reader:
+        """Say who reads, for the log."""
+        return Reader(actor, request_id)
+
+    def question(self, **asked: Any) -> AuditQuestion:
+        """Say which entries are wanted: the fields of `AuditQuestion`. Raises MalformedError."""
+        return AuditQuestion(**asked)
 
 
 def build(
-    settings: Settings, store: Store, *, log: AuditLog, auditing: Callable[[], Auditing], now_us: Callable[[], int]
-) -> Audits:
-    """Put together what serves the log of an instance. Starts no thread."""
+    settings: Settings, store: Store, *, log: AuditLog, auditing: Callable[[], Auditing], now_us: Callable[[], int],
+    secret_keys: Sequence[bytes],
+) -> Audits:  # fmt: skip
+    """Put together what serves the log of an instance. Starts no thread. `secret_keys`: the newest first."""
     reading = AuditReading(store, log, now_us)
     anchors = Anchors(Anchoring(store, AnchorFile(settings.anchor_file)))
-    return Audits(auditing, reading, AuditChecks(settings, auditing, reading, now_us=now_us), anchors)
+    # Keys for this purpose alone, derived so that they need not be kept: a locked vault's log is read as well.
+    current, *older = (hmac.digest(key, b"cursors of the audit log", hashlib.sha256) for key in secret_keys)
+    checks = AuditChecks(settings, auditing, reading, now_us=now_us)
+    return Audits(auditing, reading, checks, anchors, Cursors(current, tuple(older)))
 
 
 def standing(settings: Settings) -> Standing | None:

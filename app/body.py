@@ -7,10 +7,11 @@ What it refuses, and in this order: a body that is encoded (415), one that is no
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import parse_qsl
 
-from flask import g, request
+from flask import current_app, g, request
 
 from continuity import limits
 from continuity.errors import LengthRequiredError, MalformedError, TooLargeError, UnsupportedMediaError
@@ -31,9 +32,15 @@ _JSON_TYPES: Final = frozenset({
     "application/json", "application/json;charset=utf-8", "application/json; charset=utf-8",
 })  # fmt: skip
 FORM_TYPE: Final = "application/x-www-form-urlencoded"
+FILE_FORM_TYPE: Final = "multipart/form-data"
+UPLOAD_BYTES: Final = DEFINITION_BODY_BYTES
+"""Largest form with a file: as large as any request of this server may be."""
 _LENGTH_DIGITS: Final = 12
 _FIELDS: Final = 50
+_View = TypeVar("_View", bound=Callable[..., Any])
 _FORM: Final = "form_fields"
+_FILES: Final = "form_files"
+_TAKES_FILE: Final = "takes_file"
 
 
 def read_json(*, limit_bytes: int) -> dict[str, Any]:
@@ -86,7 +93,45 @@ def read_form(*, limit_bytes: int = FORM_BODY_BYTES) -> dict[str, str]:
     return fields
 
 
+def takes_file(view: _View) -> _View:
+    """Mark a view whose form may bring a file; for every other one a form with files is no form."""
+    setattr(view, _TAKES_FILE, True)
+    return view
+
+
+def brings_form() -> bool:
+    """Say whether the current request is a form that its view takes."""
+    return request.mimetype == FORM_TYPE or _brings_file()
+
+
+def read_file(name: str) -> bytes | None:
+    """Return the file that a field of the current form brings; None when nobody chose one. Raises as `read_form`."""
+    read_form()
+    found: bytes | None = g.get(_FILES, {}).get(name)
+    return found
+
+
+def _brings_file() -> bool:
+    view = current_app.view_functions.get(request.endpoint or "")
+    return request.mimetype == FILE_FORM_TYPE and getattr(view, _TAKES_FILE, False)
+
+
+def _parse_file_form() -> dict[str, str]:
+    """Read a form with files, through Flask's parser and within the bounds of the application's configuration."""
+    if request.environ.get("HTTP_CONTENT_ENCODING"):
+        raise UnsupportedMediaError("The body must not be encoded.")
+    _check_length(request.environ, limit_bytes=UPLOAD_BYTES)
+    fields, files = request.form.to_dict(flat=False), request.files.to_dict(flat=False)
+    if any(len(values) != 1 for values in (*fields.values(), *files.values())) or fields.keys() & files.keys():
+        raise MalformedError("A field of the form comes twice.")
+    # A browser sends a file without a name where none was chosen.
+    setattr(g, _FILES, {name: file.read() for name, [file] in files.items() if file.filename})
+    return {name: value.replace("\r\n", "\n") for name, [value] in fields.items()}
+
+
 def _parse_form(limit_bytes: int) -> dict[str, str]:
+    if _brings_file():
+        return _parse_file_form()
     if request.mimetype != FORM_TYPE or request.environ.get("HTTP_CONTENT_ENCODING"):
         raise UnsupportedMediaError(f"The body must be {FORM_TYPE}.")
     body = _read_body(request.environ, limit_bytes=limit_bytes)
@@ -103,6 +148,14 @@ def _parse_form(limit_bytes: int) -> dict[str, str]:
 
 
 def _read_body(environ: WSGIEnvironment, *, limit_bytes: int) -> bytes:
+    length = _check_length(environ, limit_bytes=limit_bytes)
+    body: bytes = environ["wsgi.input"].read(length)
+    if len(body) != length:
+        raise MalformedError("The body is shorter than its Content-Length.")
+    return body
+
+
+def _check_length(environ: WSGIEnvironment, *, limit_bytes: int) -> int:
     length = environ.get("CONTENT_LENGTH", "")
     if not length or environ.get("HTTP_TRANSFER_ENCODING"):
         raise LengthRequiredError("The request needs a Content-Length.")
@@ -110,7 +163,4 @@ def _read_body(environ: WSGIEnvironment, *, limit_bytes: int) -> bytes:
         raise MalformedError("Content-Length must be a whole number.")
     if int(length) > limit_bytes:
         raise TooLargeError(f"The body must be at most {limit_bytes} bytes.")
-    body: bytes = environ["wsgi.input"].read(int(length))
-    if len(body) != int(length):
-        raise MalformedError("The body is shorter than its Content-Length.")
-    return body
+    return int(length)

@@ -223,8 +223,7 @@ def _put_together(settings: Settings, store: Store, *, vault: Vault, keys: KeyPr
     )  # fmt: skip
     watch = ClockWatch(clock)
     ledger = Ledger(vault, watch, history_bytes=settings.coordinator_history_bytes)
-    hashing = overrides.auth.hashing
-    cost = Cost(hashing.memory_kib, hashing.time_cost, hashing.parallelism)
+    cost = _cost(overrides)
     services = _services(store, ledger, audit=audit, auth=auth, watch=watch, cost=cost)
     life = VaultLife(settings, store, vault, audit, keys=keys, clock=clock, throttle=auth.throttle, cost=cost)
     reapplying = Reapplying(store, vault, _destroyers(services), clock.now_us)
@@ -252,6 +251,12 @@ def _put_together(settings: Settings, store: Store, *, vault: Vault, keys: KeyPr
         passphrase_cost=cost,
         secret_key=secret_keys.current,
     )
+
+
+def _cost(overrides: Overrides) -> Cost:
+    """Return what a passphrase costs: the same as a password."""
+    hashing = overrides.auth.hashing
+    return Cost(hashing.memory_kib, hashing.time_cost, hashing.parallelism)
 
 
 def _producer(settings: Settings) -> ProducerToken | None:
@@ -359,7 +364,9 @@ def observing(settings: Settings) -> Iterator[Store]:
         databases.close(store)
 
 
-def initialise(settings: Settings, *, overrides: Overrides | None = None) -> Temporary | None:
+def initialise(
+    settings: Settings, *, overrides: Overrides | None = None, passphrase: str | None = None
+) -> Temporary | None:
     """Make whatever of an instance is missing: folder, keys, shred list, tables, vault, first administrator.
 
     Safe to repeat, also after a crash at any point: each step finds what is there and keeps it. A key is never
@@ -372,7 +379,8 @@ def initialise(settings: Settings, *, overrides: Overrides | None = None) -> Tem
         SettingsError, UnavailableError, KeySourceError, IntegrityError: As `build`. What was made so far stays.
     """
     instance.prepare(settings)
-    keys = key_provider(settings)
+    overrides = overrides or Overrides()
+    keys = key_provider(settings, passphrase=passphrase, cost=_cost(overrides))
     with databases.opened(settings) as store:
         upgrade_schema(store, settings, keys)
         if vaults.vault_row(store) is None:
@@ -445,7 +453,7 @@ def auditing(settings: Settings) -> Iterator[tuple[Auditing, str | None]]:
 
 
 def _unlocked(store: Store, settings: Settings) -> Vault:
-    row = vaults.vault_row(store)
-    if row is not None and row.state == "locked":
+    vault = vaults.open_stored(store, settings, key_provider(settings))
+    if vault.is_locked:
         raise SealedError("The vault is locked.")
-    return vaults.open_stored(store, settings, key_provider(settings))
+    return vault

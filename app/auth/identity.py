@@ -21,7 +21,7 @@ from app.auth import csrf, principals
 from app.auth.services import Auth
 from app.auth.sessions import SignedIn
 from app.auth.signin import Visit
-from app.body import FORM_TYPE, read_form
+from app.body import brings_form, read_form
 from app.replies import request_id
 from continuity.errors import ForbiddenError, UnauthenticatedError
 from continuity.services.callers import Caller
@@ -112,7 +112,7 @@ def presented_session() -> str | None:
 def presented_token() -> str | None:
     """Return the token against forgery that the request brings: in a header, or as the hidden field of a form."""
     header = request.headers.get(csrf.HEADER)
-    if header is not None or request.mimetype != FORM_TYPE:
+    if header is not None or not brings_form():
         return header
     return read_form().get(csrf.FIELD)
 

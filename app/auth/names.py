@@ -44,6 +44,13 @@ class Names:
             names.update({f"cred:{key}": self._owners.name(owner_pk, epoch=epoch) for key, owner_pk in rows})
         return names
 
+    def user_id(self, username: str) -> str | None:
+        """Return the id of an account by its name, spelled as it is stored; None when there is none."""
+        found: str | None = self._store.autocommit(lambda connection: connection.execute(
+            sa.select(users.c.user_id).where(users.c.username == username)
+        ).scalar_one_or_none())  # fmt: skip
+        return found
+
     def workspaces(self, seen: frozenset[int] | None) -> dict[int, str]:
         """Return the names of the workspaces that somebody may see (None: all), by number."""
         names = self._store.autocommit(workspaces.names)

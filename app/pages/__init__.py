@@ -21,6 +21,7 @@ worklist        the list as a value; `workflow_view`, `situations`, `late`, `his
 explanations    every reason of the decision table in words; `conflicts`: every refusal of a control
 activity        Activity → Resume work: what was observed, one workflow of it, and the files of both
 asking          what the page of activity was asked for; `activity_view`: its values; `costchart`: its chart
+audit           Settings → Audit: the list, an entry, verifying; `audit_view`, `audit_words`, `audit_files`: its values
 money           what something cost in words: known, at least, not known, contradicted
 activity_downloads  JSON and CSV of what was observed; `spreadsheet`: cells that are no formulas
 wording         words for capabilities, modes, outcomes and spans of time
@@ -38,6 +39,7 @@ from app import htmx
 from app.pages import (
     account,
     activity,
+    audit,
     controls,
     destinations,
     display,
@@ -61,6 +63,7 @@ BLUEPRINTS: Final[tuple[Blueprint, ...]] = (
     second_factor.blueprint,
     controls.blueprint,
     activity.blueprint,
+    audit.blueprint,
     settings.blueprint,
 )
 """Every blueprint of pages; each names its whole paths."""

@@ -37,6 +37,8 @@ _WORD: Final = re.compile(r"[a-z_]{1,32}")
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 _DAY: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{1,128}")
+_ACTION: Final = re.compile(r"[a-z_.]{1,64}")
+_ACTOR: Final = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 _CODE_CHARS: Final = 1_024
 _FILTERS_MOST: Final = 8
 _PLACES: Final = {
@@ -50,13 +52,24 @@ _PLACES: Final = {
             "demo": re.compile("no"), "outcome": _WORD, "q": _ID,
         },
     ),
+    "audit": _Place(
+        "audit_pages.index",
+        filters={"action": _ACTION, "actor": _ACTOR, "object": _ID, "result": _WORD, "from": _DAY, "to": _DAY},
+    ),
+    "audit-check": _Place("audit_pages.check"),
     "observed": _Place("activity.show", "workflow_id", _ID),
 }  # fmt: skip
+
+_FILES: Final = {"audit_pages.entries_csv": "audit_pages.index", "audit_pages.entries_json": "audit_pages.index",
+                 "audit_pages.check_live": "audit_pages.check", "audit_pages.check_begin": "audit_pages.check",
+                 "audit_pages.checkpoint": "audit_pages.check"}  # fmt: skip
+"""Files, fragments and forms that lead back to the page that they stand on."""
 
 
 def code_here() -> str | None:
     """Return the code of the page that the current request is about; None for the first page and for others."""
     endpoint, arguments = request.endpoint or "", request.view_args or {}
+    endpoint = _FILES.get(endpoint, endpoint)
     area = endpoint.partition(".")[0]
     found = None
     for name, place in _PLACES.items():

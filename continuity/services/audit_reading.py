@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
 from continuity.errors import NotFoundError, SealedError, UnavailableError, VaultError
@@ -21,6 +22,7 @@ from continuity.services import audit_search
 from continuity.services.audit import AuditEntry, AuditLog
 from continuity.services.audit_search import AuditQuestion
 from continuity.services.auditing import ListedEntry
+from continuity.store.schema import vault
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -113,14 +115,22 @@ class AuditReading:
 
         return [_listed(row) for row in self.store.write(work)]
 
-    def record_check(self, *, actor: str, request_id: str | None, result: str, entries: int) -> None:
-        """Write down that somebody had the log verified, and what came of it.
+    def epoch(self) -> int:
+        """Return the vault's epoch: cursors of before a restore lead nowhere.
 
         Raises:
             UnavailableError: Storage cannot answer.
         """
+        return int(self.store.autocommit(lambda connection: connection.execute(sa.select(vault.c.epoch)).scalar_one()))
+
+    def record(self, action: str, *, reader: Reader, result: str = "done", object_id: str | None = None) -> None:
+        """Write down what somebody does with the log itself, before they get anything of it.
+
+        Raises:
+            UnavailableError: Storage cannot answer. Nothing was written.
+        """
         entry = AuditEntry(
-            action="audit.verified", actor=actor, object_id=f"1-{entries}", result=result, request_id=request_id
+            action=action, actor=reader.actor, object_id=object_id, result=result, request_id=reader.request_id or None
         )
         self.store.write(lambda connection: self.log.append(connection, entry, now_us=self.now_us()))
 

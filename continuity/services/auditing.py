@@ -263,9 +263,13 @@ class Auditing:
             "entries", walked.last.seq, Verdict(walked.last.seq, 0, None, None, has_heads=False, findings=findings)
         )
 
-    def length(self) -> int:
-        """Return the sequence of the last entry, as the head has it; 0 where there is none."""
-        return self.store.read(self.log.head).seq
+    def head(self) -> AuditHead:
+        """Return the end of the log as stored; see `AuditLog.head`.
+
+        Raises:
+            UnavailableError: Storage cannot answer.
+        """
+        return self.store.read(self.log.head)
 
     def look_at_end(self) -> Finding | None:
         """Walk the last entries of the log, from a hash that is believed; return the first thing that is wrong.
