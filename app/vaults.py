@@ -5,17 +5,19 @@ Keys are read here, from where the settings say, and go into the vault; they sta
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
 import sqlalchemy as sa
 
+from app import handing
 from app.config import Settings, TransitPlace
 from continuity.errors import KeySourceError, SealedError, UnavailableError
 from continuity.services import proofs, recounting
 from continuity.store import schema
+from continuity.store.engine import make_engine
 from continuity.store.store import Store
 from continuity.vault import (
     EnvironmentKeyProvider,
@@ -60,6 +62,36 @@ def _transit(settings: Settings, place: TransitPlace) -> RotatingKeys:
         namespace=place.namespace,
     )  # fmt: skip
     return TransitKeyProvider(settings.vault_key_file, named)
+
+
+@contextmanager
+def serving_keys(settings: Settings, keys: KeyProvider) -> Iterator[KeyProvider]:
+    """Give a server the keys that it and its workers fetch again and again; see `app.handing`.
+
+    Raises:
+        UnavailableError: The database does not answer.
+        ForbiddenError: ``wrong_passphrase``. KeySourceError: The keys cannot be had, or not be left.
+    """
+    if keys.kind not in handing.KINDS:
+        yield keys
+        return
+    store = Store(make_engine(settings.database_url, pool_size=1))
+    try:
+        row = vault_row(store)
+    finally:
+        store.close()
+        store.engine.dispose()
+    ring = None
+    if row is not None and row.state != "locked":
+        with suppress(SealedError):
+            ring = keys.load()
+    forget = getattr(keys, "forget", None)
+    if forget is not None:
+        forget()
+    with handing.received(settings, keys.kind, ring) as handed:
+        # What is left lies sealed for this server; nothing in it may hold the keys beside that.
+        ring = None
+        yield handed
 
 
 def vault_row(store: Store) -> sa.Row[Any] | None:

@@ -30,6 +30,7 @@ NOUNS: Final[dict[str, str]] = {
     "status": "Show where the instance stands and what needs a person.",
     "continuity": "Credentials, and the work that they are for.",
     "users": "Make and change accounts, on the host.",
+    "vault": "Lock, unlock, rotate and check the vault.",
     "observations": "What was attempted and what it cost: import, export, recount.",
     "audit": "Read the audit log, prove that it is whole, keep its head elsewhere.",
     "db": "Bring the database to this version's form, or check it.",

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from app.cli import vault_passphrases as passphrases
+from app.cli.passphrases import passphrase_option
 from app.cli.terminal import InstanceCommand, json_option, print_json, settings
 
 if TYPE_CHECKING:
@@ -14,17 +16,20 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=InstanceCommand)
+@passphrase_option
 @json_option
 @click.pass_context
-def command(ctx: click.Context, *, as_json: bool) -> None:
+def command(ctx: click.Context, *, passphrase_file: Any, as_json: bool) -> None:
     """Make folder, keys, database and the first administrator. Safe to repeat: what is there stays.
 
     The administrator's temporary password is shown this once; it must be changed at the first sign-in.
+    Where the key source is a passphrase (docs/keys.md), the new vault's passphrase is asked for.
     """
     from app import wiring
 
     wanted = settings()
-    bootstrap = wiring.initialise(wanted, overrides=ctx.find_object(wiring.Overrides))
+    passphrase = _passphrase(wanted, passphrase_file)
+    bootstrap = wiring.initialise(wanted, overrides=ctx.find_object(wiring.Overrides), passphrase=passphrase)
     if as_json:
         shown = None
         if bootstrap is not None:
@@ -43,6 +48,15 @@ def command(ctx: click.Context, *, as_json: bool) -> None:
     click.echo(f"Username    {bootstrap.username}")
     click.echo(f"Password    {bootstrap.password}   (temporary: shown once, valid for 24 hours)")
     click.echo(f"Next        atmem serve, and in another shell: atmem users change-password {bootstrap.username}")
+
+
+def _passphrase(wanted: Settings, passphrase_file: Any) -> str | None:
+    """Return the passphrase of the vault's keys, a new one twice; None where another source keeps them."""
+    if wanted.vault_key_source != "passphrase":
+        return None
+    if wanted.vault_key_file.exists():
+        return passphrases.known(passphrase_file, "The vault's passphrase")
+    return passphrases.new(passphrase_file, "New passphrase of the vault")
 
 
 def _dashboard(wanted: Settings) -> str:

@@ -8,10 +8,12 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from app.cli import vault_passphrases as passphrases
+from app.cli.passphrases import passphrase_option
 from app.cli.terminal import InstanceCommand, json_option, print_json, settings
 from app.config import DEFAULT_HOST, DEFAULT_PORT, DEFAULT_THREADS, LOOPBACK_HOSTS, Settings
 
@@ -34,20 +36,29 @@ _WORKERS_MAX = 64
 @click.option(
     "--threads", default=DEFAULT_THREADS, show_default=True, type=click.IntRange(1, _THREADS_MAX), help="A process."
 )
+@passphrase_option
+@click.option("--ask-passphrase", is_flag=True, help="Ask for the passphrase of a vault whose key source it is.")
 @json_option
 @click.pass_context
-def command(ctx: click.Context, *, host: str, port: int, workers: int, threads: int, as_json: bool) -> None:
-    """Serve HTTP until SIGTERM or Ctrl-C, then finish within ten seconds what was begun."""
-    from app import instance, wiring
+def command(
+    ctx: click.Context, *, host: str, port: int, workers: int, threads: int, passphrase_file: Any,
+    ask_passphrase: bool, as_json: bool,
+) -> None:  # fmt: skip
+    """Serve HTTP until SIGTERM or Ctrl-C, then finish within ten seconds what was begun.
+
+    Where the key source is a passphrase and none is given, it begins locked: `atmem vault unlock` opens it.
+    """
+    from app import instance, vaults, wiring
 
     _check_host(host)
     _forbid_core_dumps()
     wanted = dataclasses.replace(settings(), host=host, port=port, workers=workers, threads=threads)
     _check_workers(wanted)
     overrides = ctx.find_object(wiring.Overrides) or wiring.Overrides()
-    keys = wiring.key_provider(wanted)
+    passphrase = passphrases.known(passphrase_file) if passphrase_file is not None or ask_passphrase else None
+    keys = wiring.key_provider(wanted, passphrase=passphrase)
     instance.guard(wanted)
-    with instance.held(wanted):
+    with instance.held(wanted), vaults.serving_keys(wanted, keys) as keys:
         _serve(wanted, keys, overrides=overrides, as_json=as_json)
 
 
