@@ -18,10 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
-import sqlalchemy as sa
-
 from app import backup_contents as contents
-from app import instance
+from app import databases, instance
 from app.auth.accounts import LOCAL, By
 from app.backup_contents import BackupError, Head
 from app.config import Settings
@@ -71,7 +69,7 @@ def make(
     passphrase.check_new(text)
     if wiring.vault.is_locked:
         raise SealedError("The vault is locked: its keys are not here to be backed up. Unlock it first.")
-    with _alone(wiring.settings), written(target) as stream:
+    with _alone(wiring.settings), written(target) as stream, _told_of_storage():
         _record(wiring, by)
         before = keys()
         parts = PartWriter(SealedWriter(stream, text, purpose=contents.PURPOSE, cost=cost))
@@ -80,6 +78,15 @@ def make(
         tell("sealing", 1, 1)
         parts.finish()
     return Made(target, target.stat().st_size, head)
+
+
+@contextmanager
+def _told_of_storage() -> Iterator[None]:
+    try:
+        yield
+    except databases.storage_errors() as error:
+        why = str(getattr(error, "orig", error)).strip().partition("\n")[0].rstrip(".")
+        raise BackupError(f"The database cannot be copied: {why}. Nothing was left of the backup.") from error
 
 
 def check(source: Path, text: str, *, tell: Tell = silent) -> Made:
@@ -272,9 +279,3 @@ def _blocks(path: Path) -> Iterator[bytes]:
 def _drop(copy: Path) -> None:
     for path in (copy, *(copy.with_name(copy.name + end) for end in ("-wal", "-shm", "-journal"))):
         path.unlink(missing_ok=True)
-
-
-def storage_errors() -> tuple[type[Exception], ...]:
-    """Return what a database raises beside the store's seam: a copy goes over the driver."""
-    driver_error: type[Exception] = sqlite.choose_driver()[0].Error
-    return (sa.exc.DBAPIError, driver_error)

@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from app import migrating, vaults
 from app.config import Settings
 from continuity.errors import UnavailableError
+from continuity.store import sqlite
 from continuity.store.engine import DatabaseFacts, describe, make_engine
 from continuity.store.store import Store
 from continuity.vault import KeyProvider, files
@@ -157,6 +158,12 @@ def _cannot_open(store: Store, error: sa.exc.DBAPIError) -> UnavailableError:
     if not Path(str(url.database)).exists():
         way_on = " A new instance is made by atmem init; one that was in use must be restored from its backup."
     return UnavailableError(f"The database {url.database} cannot be opened: {why}.{way_on}")
+
+
+def storage_errors() -> tuple[type[Exception], ...]:
+    """Return what a database raises beside the store's seam: a copy goes over the driver."""
+    driver_error: type[Exception] = sqlite.choose_driver()[0].Error
+    return (sa.exc.DBAPIError, driver_error)
 
 
 def problems(store: Store) -> list[str]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -20,60 +20,23 @@ from typing import IO, Any, Final
 import sqlalchemy as sa
 
 from app import backup_contents as contents
-from app import backups, databases, instance, migrating, replacing, vaults
-from app.auth import passwords as password_rules
-from app.auth import voiding
-from app.auth.accounts import Temporary
-from app.auth.passwords import Passwords
-from app.auth.settings import SECOND_US, AuthSettings
+from app import backups, databases, instance, migrating, renewals, replacing, vaults
+from app.auth.settings import AuthSettings
 from app.backup_contents import BackupError, Head
 from app.config import InstanceError, Settings
+from app.renewals import Renewed, Who, database_file
 from app.replacing import Journal, Tell, prepared
-from continuity.errors import (
-    ContinuityError,
-    IntegrityError,
-    KeySourceError,
-    SealedError,
-    UnauthenticatedError,
-    UnavailableError,
-)
-from continuity.services import recounting, restoring
-from continuity.services.audit import AuditLog
+from continuity.errors import ContinuityError, IntegrityError
+from continuity.services import recounting
 from continuity.services.restoring import Restored
 from continuity.store import copies
 from continuity.store.store import Store
-from continuity.vault import FileKeyProvider, KeyProvider, Keyring, ShredList, Vault, files, kept_keys
-from continuity.vault.anchor import AnchorFile
+from continuity.vault import FileKeyProvider, KeyProvider, Keyring, ShredList, Vault, files, kept_keys, sealedkeys
+from continuity.vault.passkeys import SealedKeyFile
+from continuity.vault.passphrase import DEFAULT_COST, Cost
 
 _FOLDER: Final = "restoring"
-_EPOCH_MOST: Final = 2**40
-"""Above it a number in a database that is being replaced is no epoch of ours."""
 _BLOCK_BYTES: Final = 1024 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class Who:
-    """Whoever restores: an administrator of the backup, by his password there; without a name he gets a new one."""
-
-    username: str | None = None
-    password: str | None = field(default=None, repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Renewed:
-    """What a new epoch makes of people.
-
-    Attributes:
-        epoch: The vault's from now on.
-        username: Who may sign in at once.
-        temporary: His temporary password, this once; None when he has given his own.
-        people_waiting: How many others need a password from an administrator.
-    """
-
-    epoch: int
-    username: str
-    temporary: Temporary | None
-    people_waiting: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +48,8 @@ class Outcome:
         renewed: The new epoch.
         deletions: ``kept`` (the list of this instance is further than the backup's, or the same) or ``backup`` (the
             list in the backup is all that is known: what was deleted after it may be back).
-        key_place: What was done with the master keys: ``written``, or ``known`` to the key source already.
+        key_place: What was done with the master keys: ``written`` in the clear, ``sealed`` under the passphrase of
+            the backup, or ``known`` to the key source already.
     """
 
     head: Head
@@ -103,6 +67,7 @@ class _Plan:
     who: Who
     now_us: int
     auth: AuthSettings
+    cost: Cost
     tell: Tell
     text: str = field(repr=False)
 
@@ -121,7 +86,7 @@ class _Unpacked:
 
 def restore(
     settings: Settings, source: Path, text: str, *, who: Who, keys: KeyProvider, now_us: int,
-    auth: AuthSettings | None = None, tell: Tell = backups.silent,
+    auth: AuthSettings | None = None, cost: Cost = DEFAULT_COST, tell: Tell = backups.silent,
 ) -> Outcome:  # fmt: skip
     """Put a backup in the place of the instance.
 
@@ -133,7 +98,7 @@ def restore(
         VaultError: Its keys or the shred list do not fit.
             In no case was anything changed.
     """
-    plan = _Plan(settings, keys, who, now_us, auth or AuthSettings(), tell, text)
+    plan = _Plan(settings, keys, who, now_us, auth or AuthSettings(), cost, tell, text)
     _make_folder(settings)
     instance.guard(settings)
     with ExitStack() as stack:
@@ -163,7 +128,7 @@ def _told_of_the_disk(settings: Settings) -> Iterator[None]:
     except OSError as error:
         why = error.strerror or type(error).__name__
         raise BackupError(f"{settings.instance}: the backup cannot be unpacked: {why}. Nothing was changed.") from error
-    except backups.storage_errors() as error:
+    except databases.storage_errors() as error:
         why = str(getattr(error, "orig", error)).strip().partition("\n")[0].rstrip(".")
         raise BackupError(f"The backup cannot be restored here: {why}. Nothing was changed.") from error
     except migrating.SchemaError as error:
@@ -203,14 +168,10 @@ def _place(settings: Settings, name: str) -> Path:
     if name == contents.SHRED:
         return prepared(settings.shred_list)
     if name == contents.DATABASE:
-        return prepared(_database(settings) or settings.instance / contents.DATABASE)
+        return prepared(database_file(settings) or settings.instance / contents.DATABASE)
     folder = settings.instance / _FOLDER
     folder.mkdir(mode=0o700, exist_ok=True)
     return folder / name
-
-
-def _database(settings: Settings) -> Path | None:
-    return None if settings.is_postgresql else Path(str(sa.make_url(settings.database_url).database))
 
 
 def _new(path: Path) -> int:
@@ -264,6 +225,12 @@ def _prepare_files(plan: _Plan, unpacked: _Unpacked, *, secret: bytes) -> None:
         FileKeyProvider(prepared(settings.vault_key_file)).store(unpacked.keyring)
         unpacked.moves.append((prepared(settings.vault_key_file), settings.vault_key_file))
         return
+    if settings.vault_key_source == "passphrase":
+        unpacked.key_place = "sealed"
+        sealed = sealedkeys.seal(unpacked.keyring, plan.text, cost=plan.cost)
+        SealedKeyFile(prepared(settings.vault_key_file)).write(sealed)
+        unpacked.moves.append((prepared(settings.vault_key_file), settings.vault_key_file))
+        return
     unpacked.key_place = "known"
     try:
         is_known = kept_keys.are_all_in(unpacked.keyring, plan.keys.load())
@@ -287,7 +254,7 @@ def _replace(plan: _Plan, unpacked: _Unpacked) -> Outcome:
 
 
 def _replace_sqlite(plan: _Plan, unpacked: _Unpacked) -> Outcome:
-    settings, database = plan.settings, _database(plan.settings)
+    settings, database = plan.settings, database_file(plan.settings)
     if database is None or not prepared(database).exists():
         raise BackupError("The backup has no database. Nothing was changed.")
     inner = replace(settings, database_url=f"sqlite:///{prepared(database)}")
@@ -295,7 +262,7 @@ def _replace_sqlite(plan: _Plan, unpacked: _Unpacked) -> Outcome:
         plan.tell("checking", 0, 0)
         _check_pages(store)
         plan.tell("renewing", 0, 0)
-        outcome = store.write(partial(_renew, plan, unpacked, above=_epoch_above(settings)))
+        outcome = store.write(partial(_renew, plan, unpacked, above=renewals.epoch_above(settings)))
         if not store.scrub():
             raise BackupError("The unpacked database is in use by another program. Nothing was changed.")
     for path in replacing.beside_sqlite(prepared(database)):
@@ -318,7 +285,7 @@ def _check_pages(store: Store) -> None:
 def _replace_postgresql(plan: _Plan, unpacked: _Unpacked) -> Outcome:
     settings = plan.settings
     with databases.opened(settings) as store:
-        above = _epoch_above(settings)
+        above = renewals.epoch_above(settings)
 
         def work(connection: sa.Connection) -> Outcome:
             copies.hurry_not(connection)
@@ -381,84 +348,10 @@ def _renew(plan: _Plan, unpacked: _Unpacked, connection: sa.Connection, *, above
         detail={"deletions": unpacked.deletions, "backup_epoch": unpacked.head.epoch},
     )  # fmt: skip
     try:
-        renewed = _begin(connection, vault, who=plan.who, auth=plan.auth, restored=restored)
+        renewed = renewals.begin(connection, vault, who=plan.who, auth=plan.auth, restored=restored)
     finally:
         vault.lock()
     return Outcome(unpacked.head, renewed, unpacked.deletions, unpacked.key_place)
-
-
-def accept(
-    settings: Settings, *, who: Who, keys: KeyProvider, now_us: int, auth: AuthSettings | None = None
-) -> Renewed:
-    """Begin a new epoch in a database that was put back by hand, which is refused until somebody says that it is meant.
-
-    Raises:
-        InstanceError: A server has the instance open.
-        SealedError: The vault is locked.
-        UnauthenticatedError, NotFoundError: `who` is no administrator of this database.
-        UnavailableError, VaultError: As at a start. In no case was anything changed.
-    """
-    instance.guard(settings)
-    with instance.held(settings), replacing.alone(settings), databases.opened(settings) as store:
-        databases.check_schema(store)
-        row = vaults.vault_row(store)
-        vault = vaults.open_stored(store, settings, keys)
-        if row is None or vault.is_locked:
-            raise SealedError("The vault is locked. Nothing was changed.")
-        above = _epoch_above(settings)
-        restored = Restored(
-            action="vault.restore_accepted", actor="cli", epoch_above=above[0], mark_us=above[1], now_us=now_us,
-            data_us=row.clock_high_water, detail={},
-        )  # fmt: skip
-        try:
-            return store.write(lambda connection: _begin(
-                connection, vault, who=who, auth=auth or AuthSettings(), restored=restored
-            ))  # fmt: skip
-        finally:
-            vault.lock()
-
-
-def _begin(connection: sa.Connection, vault: Vault, *, who: Who, auth: AuthSettings, restored: Restored) -> Renewed:
-    """Void what was before, and begin the epoch; the last statements of a transaction."""
-    person, temporary = _admitted(connection, who, auth=auth, now_us=restored.now_us)
-    waiting = voiding.void(connection, user_pk=person.user_pk, now_us=restored.now_us, temporary=temporary)
-    epoch = restoring.begin_epoch(connection, vault, AuditLog(vault), restored)
-    return Renewed(epoch, person.username, None if temporary is None else temporary[0], waiting)
-
-
-def _admitted(
-    connection: sa.Connection, who: Who, *, auth: AuthSettings, now_us: int
-) -> tuple[sa.Row[Any], tuple[Temporary, str] | None]:
-    """Return the account of whoever restores, and the temporary password that it gets with its hash.
-
-    Raises:
-        NotFoundError: There is no such administrator.
-        UnauthenticatedError: The password is not his.
-    """
-    person = voiding.administrator(connection, who.username)
-    passwords = Passwords(auth.hashing)
-    if who.password is not None:
-        if not passwords.verify(person.password_hash, who.password):
-            raise UnauthenticatedError("The password is not that of this account in the backup. Nothing was changed.")
-        return person, None
-    made = Temporary(person.username, password_rules.temporary_password(), now_us + auth.temporary_s * SECOND_US)
-    return person, (made, passwords.hash(made.password))
-
-
-def _epoch_above(settings: Settings) -> tuple[int, int]:
-    """Return the highest epoch and clock mark that this instance is known to have had."""
-    anchor = None
-    with suppress(KeySourceError, IntegrityError):
-        anchor = AnchorFile(settings.anchor_file).read()
-    epoch, mark_us = (0, 0) if anchor is None else (anchor.epoch, anchor.mark_us)
-    database = _database(settings)
-    if database is None or database.exists():
-        # What is there may be anything, damaged, of another program or gone: then the anchor is all that is known.
-        with suppress(UnavailableError, *backups.storage_errors()), databases.opened(settings) as store:
-            row = vaults.vault_row(store)
-            if row is not None and 0 < row.epoch < _EPOCH_MOST:
-                epoch = max(epoch, row.epoch)
-    return epoch, mark_us
 
 
 def _blocks(path: Path) -> Iterator[bytes]:
@@ -480,7 +373,7 @@ def _sweep(settings: Settings) -> None:
     if (settings.instance / replacing.JOURNAL).exists():
         return
     places = [settings.secret_key_file, settings.shred_list, settings.vault_key_file]
-    database = _database(settings) or settings.instance / contents.DATABASE
+    database = database_file(settings) or settings.instance / contents.DATABASE
     for path in map(prepared, places):
         files.destroy(path)
     for path in (prepared(database), *replacing.beside_sqlite(prepared(database))):

@@ -31,7 +31,7 @@ from app.databases import check_schema, open_engine, open_observations, upgrade_
 from app.housekeeping import Housekeeping
 from app.vault_life import VaultLife
 from app.vaults import key_provider
-from continuity.errors import KeySourceError, SealedError, VaultError
+from continuity.errors import ContinuityError, KeySourceError, SealedError, VaultError
 from continuity.services.attempts import Attempts
 from continuity.services.audit import AuditLog
 from continuity.services.auditing import Auditing
@@ -259,6 +259,12 @@ def _cost(overrides: Overrides) -> Cost:
     return Cost(hashing.memory_kib, hashing.time_cost, hashing.parallelism)
 
 
+def passphrase_cost(overrides: Overrides) -> Cost:
+    """Return what a guess at a passphrase costs: as much as one at a password."""
+    hashing = overrides.auth.hashing
+    return Cost(hashing.memory_kib, hashing.time_cost, hashing.parallelism)
+
+
 def _producer(settings: Settings) -> ProducerToken | None:
     token = settings.producer_token
     return None if token is None else ProducerToken(token, settings.observation_scope)
@@ -340,6 +346,21 @@ def built(
         yield wiring
     finally:
         wiring.close()
+
+
+def follow_restore(settings: Settings, *, keys: KeyProvider, overrides: Overrides) -> str | None:
+    """Do at once what the next start would do after a restore: delete again, keep the anchor.
+
+    Returns:
+        What was left to the next start, and why; None when nothing was.
+    """
+    try:
+        with built(settings, keys=keys, overrides=overrides) as wiring:
+            wiring.reapplying.run()
+            wiring.audits.anchors.keep()
+    except ContinuityError as error:
+        return error.message
+    return None
 
 
 def ingest_on(store: Store) -> Ingest:

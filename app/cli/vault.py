@@ -14,6 +14,10 @@ VERBS: Final[dict[str, tuple[str, str]]] = {
     "lock": ("vault_keys", "Lock the vault in every process."),
     "unlock": ("vault_keys", "Unlock it in every process."),
     "rotate": ("vault_keys", "Put a new master key in place of the one that there is."),
+    "backup": ("vault_backup", "Write everything into one sealed file, or prove one."),
+    "restore": ("vault_restore", "Put a backup in the place of the instance."),
+    "close-recovery": ("vault_close_recovery", "Let work be created enabled again after a restore."),
+    "accept-restore": ("vault_accept_restore", "Go on with an older database that was put back."),
     "check": ("vault_check", "Prove that every sealed row opens."),
 }
 """Module in this package and one-line help of each verb. The module calls its command as the verb, or ``command``."""
