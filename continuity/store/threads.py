@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
+    from continuity.store.workflows import AnyRow
+
 
 _THEN_THREAD: Final = "FOR UPDATE OF continuity_threads"
 _UNLESS_LOCKED: Final = "FOR UPDATE OF continuity_threads SKIP LOCKED"
@@ -61,8 +63,17 @@ LOCKED_HEAD: Final = _locked(_BY_ID, _THEN_THREAD)
 LOCKED_HEAD_BY_PK: Final = _locked(_BY_PK, _THEN_THREAD)
 FREE_HEAD_BY_PK: Final = _locked(_BY_PK, _UNLESS_LOCKED)
 """Nothing where somebody else has the row locked: for what another run of the same search finds again."""
+LOCKED_HEAD_BY_RUN: Final = _locked(
+    _HEAD.where(
+        threads.c.thread_pk
+        == sa.select(runs.c.thread_pk).where(runs.c.run_id == bindparam("run_id")).scalar_subquery()
+    ),
+    _THEN_THREAD,
+)
 LOCKED_HEAD_BY_NAME: Final = _locked(_BY_NAME, _THEN_THREAD)
 HEADS: Final = _HEAD.where(threads.c.deleted_at.is_(None), threads.c.deleting_at.is_(None))
+"""Of living threads, for lists: `page`."""
+NOW: Final = sa.select(DatabaseTime().label("now_us"))
 
 QUEUED: Final = (
     sa.select(threads.c.thread_pk)
@@ -88,13 +99,11 @@ DELETING: Final = (
 )
 
 _IN_THREAD: Final[sa.BindParameter[int]] = bindparam("thread_pk", type_=INTEGER)
-THREAD_OF_RUN: Final = (
-    sa.select(threads.c.thread_id)
-    .select_from(runs.join(threads, threads.c.thread_pk == runs.c.thread_pk))
-    .where(runs.c.run_id == bindparam("run_id"))
-)
 CLAIMED: Final = sa.select(runs.c.thread_pk, runs.c.number, runs.c.run_id, runs.c.sealed_run).where(
     runs.c.claim_ix == bindparam("claim_ix")
+)
+RUN_AT: Final = sa.select(runs.c.sealed_run).where(
+    runs.c.thread_pk == _IN_THREAD, runs.c.number == bindparam("number")
 )
 NEWEST_RUNS: Final = (
     sa.select(runs.c.number, runs.c.run_id, runs.c.state, runs.c.sealed_run)
@@ -159,7 +168,33 @@ AGENTS: Final = (
 _UPDATE: Final = sa.update(threads).where(threads.c.thread_pk == bindparam("pk"))
 _INSERT_JOURNAL: Final = sa.insert(journal)
 
-_CONTENT: Final = (runs, journal, messages, inputs, waiting, requests, thread_states)
+_CONTENT: Final = (runs, messages, inputs, waiting, requests, thread_states)
+"""All but the journal, which is destroyed in steps: `destroy_records`."""
+DESTROYED_AT_ONCE: Final = 1_000
+
+
+def page(
+    connection: Connection, *, before: int | None, count: int, owner_ix: bytes | None = None,
+    workspaces: Sequence[int] | None = None, state: str | None = None,
+) -> Sequence[AnyRow]:  # fmt: skip
+    """Read heads of living threads, newest first.
+
+    Args:
+        connection: A reading transaction.
+        before: Only threads with a smaller ``thread_pk``.
+        count: At most so many.
+        owner_ix: Only this owner's.
+        workspaces: Only in these; None for all.
+        state: Only in this state.
+    """
+    wanted = [] if before is None else [threads.c.thread_pk < before]
+    if owner_ix is not None:
+        wanted.append(threads.c.owner_ix == owner_ix)
+    if workspaces is not None:
+        wanted.append(threads.c.workspace_pk.in_(workspaces))
+    if state is not None:
+        wanted.append(threads.c.state == state)
+    return connection.execute(HEADS.where(*wanted).order_by(threads.c.thread_pk.desc()).limit(count)).all()
 
 
 def insert_thread(connection: Connection, *, partition: Mapping[str, Any], thread: Mapping[str, Any]) -> int:
@@ -212,6 +247,18 @@ def insert_input(connection: Connection, row: Mapping[str, Any]) -> None:
 def insert_receipt(connection: Connection, row: Mapping[str, Any]) -> None:
     """Keep the answer to a request_id."""
     connection.execute(sa.insert(requests).values(**row))
+
+
+def update_request(connection: Connection, waiting_id: str, values: Mapping[str, Any]) -> None:
+    """Write changed columns of a waiting request."""
+    connection.execute(sa.update(waiting).where(waiting.c.waiting_id == waiting_id).values(**values))
+
+
+def destroy_records(connection: Connection, thread_pk: int) -> int:
+    """Destroy the oldest `DESTROYED_AT_ONCE` records of a thread; returns how many there were."""
+    oldest = sa.select(sa.func.min(journal.c.seq)).where(journal.c.thread_pk == thread_pk).scalar_subquery()
+    place = (journal.c.thread_pk == thread_pk, journal.c.seq < oldest + DESTROYED_AT_ONCE)
+    return connection.execute(sa.delete(journal).where(*place)).rowcount
 
 
 def destroy(connection: Connection, *, thread_pk: int, thread_id: str) -> dict[str, int]:

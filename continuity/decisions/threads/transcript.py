@@ -126,7 +126,8 @@ def _with_item(messages: list[Item], record: Mapping[str, Any]) -> list[Item]:
 def _input_queued(view: dict[str, Any], record: Mapping[str, Any]) -> None:
     data = record["data"]
     entry = {"input_id": data["input_id"], "kind": data["kind"], "content": data["content"], "at": record["at"]}
-    view["queue"] = [*view["queue"], entry]
+    # Steers stand before follow-ups, each in the order in which they were accepted.
+    view["queue"] = sorted([*view["queue"], entry], key=lambda each: each["kind"] != "steer")
 
 
 def _inputs_moved(view: dict[str, Any], record: Mapping[str, Any]) -> None:
