@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 
-from flask import Flask, Request
+from flask import Flask, Request, request
 from flask.sessions import NullSession, SessionInterface
 from werkzeug.datastructures import ImmutableDict
 
-from app import errors, extensions, health, instance, logs, pages
+from app import denials, errors, extensions, health, instance, logs, pages
 from app.api import capture, coordinators, documentation, evidence, grants, observers, operators, session, workers
 from app.api.lane import Lane
 from app.audits import KEEP_S
@@ -21,10 +21,17 @@ from app.config import Settings, SettingsError, load_settings
 from app.headers import Edge
 from app.overview import CLOCK_NOTE
 from app.paths import EvidenceConverter, WorkflowConverter
-from app.replies import StrictJSONProvider
+from app.replies import StrictJSONProvider, request_id
 from app.vendored import check_vendored
 from app.wiring import Overrides, SystemClock, Wiring, built
-from continuity.errors import ContinuityError
+from continuity.errors import (
+    ContinuityError,
+    DecryptionError,
+    ForbiddenError,
+    IntegrityError,
+    ThrottledError,
+    UnauthenticatedError,
+)
 from continuity.vault import KeyProvider
 
 BLUEPRINTS = (
@@ -43,6 +50,11 @@ BLUEPRINTS = (
 
 
 _CLOCK_NOTE_S = 5.0
+_COMES_FIRST = frozenset({
+    "reauthentication_required", "password_change_required", "second_factor_required",
+    "second_factor_enrolment_required",
+})  # fmt: skip
+"""Codes of what people are asked to do first, which refuses them nothing."""
 
 
 class _NoSessions(SessionInterface):
@@ -82,6 +94,8 @@ def make(settings: Settings | None, wiring: Wiring | None) -> Flask:
     app.url_map.redirect_defaults = False
     extensions.install(app, settings, wiring)
     errors.install(app)
+    if wiring is not None:
+        app.extensions[errors.NOTED] = partial(_note, wiring)
     identity.install(app, lambda: extensions.wiring().auth)
     admission.install(app)
     app.url_map.converters["workflow"] = WorkflowConverter
@@ -100,6 +114,7 @@ def served(settings: Settings, *, keys: KeyProvider, overrides: Overrides) -> It
     with built(settings, keys=keys, overrides=overrides) as wiring:
         wiring.housekeeping.add("clock_step", partial(_note_clock_step, wiring), interval_s=_CLOCK_NOTE_S)
         wiring.housekeeping.add("anchor", wiring.audits.anchors.keep, interval_s=KEEP_S)
+        wiring.housekeeping.add("denials", wiring.audits.denials.write, interval_s=denials.WRITE_S)
         wiring.audits.checks.look_at_end()
         wiring.audits.checks.begin_at_start()
         wiring.housekeeping.start()
@@ -108,15 +123,38 @@ def served(settings: Settings, *, keys: KeyProvider, overrides: Overrides) -> It
             yield make(settings, wiring)
         finally:
             wiring.housekeeping.stop()
-            _keep_anchor(wiring)
+            _end_log(wiring)
 
 
-def _keep_anchor(wiring: Wiring) -> None:
-    """Bring the anchor up to the end of serving. What keeps it from that must not keep the server from ending."""
-    try:
-        wiring.audits.anchors.keep()
-    except ContinuityError as error:
-        logs.failure(error, task="anchor")
+def _end_log(wiring: Wiring) -> None:
+    """Write what was refused last, and bring the anchor up to the end of serving.
+
+    What keeps them from that must not keep the server from ending.
+    """
+    for name, work in (("denials", wiring.audits.denials.write), ("anchor", wiring.audits.anchors.keep)):
+        try:
+            work()
+        except ContinuityError as error:
+            logs.failure(error, task=name)
+
+
+def _note(wiring: Wiring, error: ContinuityError) -> None:
+    """Remember for the audit log who was refused, and what contradicts itself."""
+    where = request.endpoint or ""
+    if isinstance(error, ThrottledError):
+        what = denials.THROTTLED
+    elif isinstance(error, IntegrityError | DecryptionError):
+        what = denials.INTEGRITY
+        where = next((str(value) for value in (request.view_args or {}).values()), where)
+    elif isinstance(error, ForbiddenError):
+        what = "" if error.code in _COMES_FIRST else denials.REFUSED
+    else:
+        # Nobody at all is not refused: they are asked to sign in.
+        is_wrong = isinstance(error, UnauthenticatedError) and "HTTP_AUTHORIZATION" in request.environ
+        what = denials.REFUSED if is_wrong else ""
+    if what:
+        denial = denials.Denial(what, admission.actor_or_nobody(), where, error.code)
+        wiring.audits.denials.note(denial, request_id=request_id(), address=request.remote_addr or "")
 
 
 def _note_clock_step(wiring: Wiring) -> None:

@@ -28,6 +28,7 @@ from typing import Any, Final
 
 from app import instance, logs
 from app.config import Settings
+from app.denials import Denials
 from continuity.errors import ConflictError, ContinuityError, RolledBackError
 from continuity.services.anchoring import Anchoring
 from continuity.services.audit import AuditLog
@@ -303,6 +304,7 @@ class Audits:
     checks: AuditChecks
     anchors: Anchors
     cursors: Cursors
+    denials: Denials
 
     def reader(self, actor: str, request_id: str) -> Reader:
         """Say who reads, for the log."""
@@ -323,7 +325,9 @@ def build(
     # Keys for this purpose alone, derived so that they need not be kept: a locked vault's log is read as well.
     current, *older = (hmac.digest(key, b"cursors of the audit log", hashlib.sha256) for key in secret_keys)
     checks = AuditChecks(settings, auditing, reading, now_us=now_us)
-    return Audits(auditing, reading, checks, anchors, Cursors(current, tuple(older)))
+    return Audits(
+        auditing, reading, checks, anchors, Cursors(current, tuple(older)), Denials(store, log, now_us=now_us)
+    )
 
 
 def standing(settings: Settings) -> Standing | None:

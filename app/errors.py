@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from flask import Flask, Response, request
+from flask import Flask, Response, current_app, request
 from werkzeug.exceptions import HTTPException
 
 from app import logs
@@ -52,6 +52,8 @@ STATUS: Final[dict[type[ContinuityError], int]] = {
 }
 """HTTP status of each class of error; a subclass has that of its nearest ancestor here."""
 
+NOTED: Final = "atmem.noted"
+"""Key of ``app.extensions``: what is called with every error of the product that a request is answered with."""
 UNEXPECTED: Final = ("internal_error", "Something went wrong on the server. The request id finds it in the log.")
 _HTTP: Final[dict[int, tuple[str, str]]] = {
     400: ("malformed", "The request cannot be read."),
@@ -89,6 +91,7 @@ def status_of(error: ContinuityError) -> int:
 def render(error: ContinuityError) -> Response:
     """Answer a request with `error`."""
     status = status_of(error)
+    current_app.extensions.get(NOTED, _unnoted)(error)
     workflow_id = error.workflow_id if isinstance(error, ConflictError) else ""
     body = _body(error.code, _VAULT.get(type(error), error.message), workflow_id=workflow_id, **_more(error))
     response = json_response(body, status)
@@ -101,6 +104,10 @@ def render(error: ContinuityError) -> Response:
     if status >= 500:  # noqa: PLR2004
         _log(error, code=error.code, message=error.message)
     return response
+
+
+def _unnoted(_error: ContinuityError) -> None:
+    """Stand in for what keeps a record of refusals, where nothing does."""
 
 
 def install(app: Flask) -> None:

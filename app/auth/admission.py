@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 from flask import Flask, current_app, g, request
 
 from app.auth import identity
-from continuity.errors import ForbiddenError
+from continuity.errors import ContinuityError, ForbiddenError
 from continuity.services.callers import Caller, CallerKind, Role
 
 View = TypeVar("View", bound=Callable[..., Any])
@@ -91,6 +91,19 @@ def admitted() -> Caller:
     return caller
 
 
+def actor_or_nobody() -> str:
+    """Return the actor of whoever asks, admitted or not; ``nobody`` for who is nobody here."""
+    asking: Caller | None = g.get("asking")
+    if asking is not None:
+        return asking.actor
+    try:
+        person = identity.person_or_none()
+    except ContinuityError:
+        # Finding out may fail as what was asked for did.
+        return "nobody"
+    return "nobody" if person is None else person.actor
+
+
 def _check() -> None:
     if request.endpoint is None:
         return
@@ -99,6 +112,7 @@ def _check() -> None:
         raise ForbiddenError("This is not allowed.")
     if not admission.is_open:
         caller = identity.caller()
+        g.asking = caller
         admission.require(caller)
         g.admitted = caller
 

@@ -51,7 +51,7 @@ _COMMANDS: Final = """\
 atmem audit verify && atmem audit checkpoint --output checkpoint.jsonl
 atmem audit verify --against checkpoint.jsonl"""
 _SECOND_US: Final = 1_000_000
-_SEQ_MOST: Final = 2**62
+_SEQ: Final = re.compile(r"[1-9][0-9]{0,17}", re.ASCII)
 
 WORDS["audit_moved"] = "That place in the log is no longer kept. These are the newest entries."
 WORDS["check_begun"] = "The log is being verified. You may leave this page: it goes on by itself."
@@ -80,15 +80,15 @@ def index() -> Response:
     return Response(body, _UNPROCESSABLE if problem else 200, content_type=HTML_TYPE)
 
 
-@blueprint.get("/settings/audit/entries/<int:seq>")
+@blueprint.get("/settings/audit/entries/<seq>")
 @admits(people=ADMINISTRATORS)
-def entry(seq: int) -> Response:
+def entry(seq: str) -> Response:
     """Show one entry, its detail opened: the look is one more entry, written before."""
     read_query()
-    if seq > _SEQ_MOST:
+    if not _SEQ.fullmatch(seq):
         raise NotFoundError("There is no such entry.")
     caller, audits = admitted(), wiring().audits
-    listed = audits.reading.open(seq, reader=audits.reader(caller.actor, visit().request_id))
+    listed = audits.reading.open(int(seq), reader=audits.reader(caller.actor, visit().request_id))
     names = _names([listed])
     body = render_template("pages/audit/entry.html", entry=entry_of(listed, names))
     return Response(body, content_type=HTML_TYPE)
