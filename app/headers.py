@@ -40,7 +40,9 @@ PERMISSIONS_POLICY: Final = "camera=(), display-capture=(), geolocation=(), micr
 HSTS: Final = "max-age=63072000"
 HX_HEADERS: Final = frozenset({"hx-redirect", "hx-location", "hx-push-url", "hx-replace-url", "hx-refresh"})
 """Headers by which a reply moves the browser."""
-HX_PATHS: Final = frozenset({"/login?ended=yes", "/password", "/reauthenticate", "true", "false"})
+HX_PATHS: Final = frozenset(
+    {"/login?ended=yes", "/password", "/reauthenticate", "/account/second-factor", "true", "false"}
+)
 """All values they may have: the pages that must come first, never anything from a request."""
 _ALWAYS: Final[Headers] = [
     ("X-Content-Type-Options", "nosniff"),

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from flask import Flask
+from werkzeug.routing import Rule
 from werkzeug.test import TestResponse
 
 from app.auth.csrf import token_for
@@ -14,6 +15,7 @@ from app.pages.problems import PAGE_BLUEPRINTS
 from tests.web.site import Browser
 
 WORKFLOW_ID = "wf_" + "0" * 32
+_ABSENT = {"evidence": "er_" + "0" * 32, "int": "999999"}
 HTML = {"Accept": "text/html,application/xhtml+xml;q=0.9"}
 HTMX = {"HX-Request": "true"}
 
@@ -48,8 +50,13 @@ def cookie_of(browser: Browser) -> str:
     return "__Host-atmem_session" if browser.base_url.startswith("https") else "atmem_session"
 
 
+def address_of(rule: Rule) -> str:
+    """Return an address of a rule, with an id of the form that it takes and that nothing has."""
+    return re.sub(r"<(?:([a-z]+)(?:\([^)]*\))?:)?[^>]+>", lambda found: _ABSENT.get(found[1], WORKFLOW_ID), rule.rule)
+
+
 def addresses(app: Flask, method: str) -> Iterator[str]:
     """Return an address of every rule of every page that takes `method`."""
     for rule in app.url_map.iter_rules():
         if rule.endpoint.partition(".")[0] in PAGE_BLUEPRINTS and method in rule.methods:
-            yield re.sub(r"<[^>]+>", WORKFLOW_ID, rule.rule)
+            yield address_of(rule)

@@ -11,6 +11,7 @@ from app.auth.accounts import LOCAL
 from app.auth.admission import STATIC, admission_of
 from app.auth.schema import sessions
 from continuity.services.callers import Role
+from tests.web.pages import address_of
 from tests.web.site import COOKIE, LOGIN
 
 NEW = "five green doors open slowly"
@@ -139,7 +140,7 @@ class TestTemporaryPassword:
     def test_its_session_reaches_only_its_own_end(self, site, browser):
         refused = []
         for rule in site.app.url_map.iter_rules():
-            path = rule.rule.replace("<workflow:workflow_id>", "wf_" + "0" * 32)
+            path = address_of(rule)
             is_open = admission_of(site.app, rule.endpoint).is_open
             if rule.endpoint == STATIC or (is_open and path != AGAIN):
                 continue
