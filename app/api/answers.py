@@ -219,6 +219,9 @@ class WorkflowSummary(Head):
     unreadable: Literal[True] | None = Field(
         default=None, description="Its content was damaged: key, creator and operations are left empty."
     )
+    key_id: int | None = Field(
+        default=None, description="With `unreadable`, the master key that its data key names; null without a data key."
+    )
 
 
 class WorkflowPage(Reply):

@@ -121,7 +121,7 @@ def summary(opened: Opened, operations: Sequence[Operation], *, workspace: str, 
 
 
 def unreadable(row: AnyRow) -> dict[str, Any]:
-    """Return the line of a workflow that does not open: a summary of its clear columns, the rest left empty."""
+    """Return the line of a workflow that does not open: its clear columns, and the master key that its own names."""
     return {
         "format": FORMAT,
         "workflow_id": row.workflow_id,
@@ -136,6 +136,7 @@ def unreadable(row: AnyRow) -> dict[str, Any]:
         "clock_high_water": seconds(row.clock_high_water),
         "operations": [],
         "unreadable": True,
+        "key_id": row.wrapping_key_id,
     }
 
 

@@ -1,0 +1,20 @@
+"""What `atmem vault check` asks: does everything that is sealed open, and does it agree with itself?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from app.wiring import Wiring
+from continuity.services.checking import Checker, Finding
+from continuity.services.sealed_walk import SealedWalk, Walked
+
+
+def check(wiring: Wiring, progress: Callable[[str, int], None]) -> tuple[Walked, Sequence[Finding]]:
+    """Open everything; say what does not open and what contradicts what is written beside it.
+
+    Raises:
+        SealedError: The vault is locked. UnavailableError: Storage cannot answer.
+    """
+    walked = SealedWalk(wiring.store, wiring.vault).walk(progress)
+    ledger = wiring.services.attempts.ledger
+    return walked, Checker(wiring.store, ledger).check(lambda count: progress("workflows", count))
