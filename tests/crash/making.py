@@ -11,7 +11,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from app import wiring
 from app.cli import main as atmem
+from app.config import load_settings
+from continuity.services.callers import Caller, CallerKind
 from tests.crash import forks
 from tests.entry import OVERRIDES
 
@@ -52,8 +55,22 @@ def command(*, arguments: list[str], environment: dict[str, str], report: str, l
         Path(report).write_text(str(count))
 
 
+def deletion(*, workflow_id: str, environment: dict[str, str], report: str, last: int = 0) -> None:
+    """Delete a workflow as a server does; die before step number `last`. Writes down how many steps there were."""
+    settings = load_settings(environment)
+    steps = Steps(last)
+    caller = Caller(CallerKind.OPERATOR, "cred:1", "req_1", workspaces=None, home_workspace=1, principal="op")
+    with wiring.built(settings, overrides=OVERRIDES) as built:
+        sa.event.listen(sa.Engine, "before_cursor_execute", steps.step)
+        sa.event.listen(sa.Engine, "commit", steps.step)
+        sys.addaudithook(steps.audit)
+        built.services.deletions.delete(caller, workflow_id)
+    count = steps.count
+    Path(report).write_text(str(count))
+
+
 if __name__ == "__main__":
     # Once, and not in each child.
     for name in ("cli.init", "cli.db", "cli.users", "wiring"):
         importlib.import_module(f"app.{name}")
-    forks.main({"command": command})
+    forks.main({"command": command, "deletion": deletion})
