@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from flask import Blueprint, Response, render_template, url_for
 
-from app import htmx
+from app import errors, htmx
 from app.auth.admission import admits, admitted
 from app.auth.identity import auth, poll
 from app.extensions import wiring
@@ -20,8 +20,9 @@ from app.pages.problems import HTML_TYPE
 from app.pages.workflow_view import workflow_view
 from app.pages.worklist import Question, WorkList, work_list
 from app.query import read_query
+from app.replies import request_id
 from continuity import limits
-from continuity.errors import ConflictError, MalformedError
+from continuity.errors import ConflictError, DecryptionError, IntegrityError, MalformedError, VaultError
 from continuity.services.callers import Caller, Role
 from continuity.wire import ListRequest
 
@@ -110,6 +111,8 @@ def workflow_page(
         if error.code != "workflow_deleted":
             raise
         return _gone(conflict or GONE)
+    except (DecryptionError, IntegrityError) as error:
+        return _unreadable(caller, workflow_id, error)
     names = auth().names.of(event["actor"] for event in review["history"])
     return htmx.render(
         page="pages/resume_work/show.html",
@@ -134,6 +137,20 @@ def _status(conflict: Explanation | None, filled: Filled | None) -> int:
 def _gone(why: Explanation) -> Response:
     body = render_template("pages/resume_work/gone.html", why=why)
     return Response(body, _CONFLICT, content_type=HTML_TYPE)
+
+
+def _unreadable(caller: Caller, workflow_id: str, error: VaultError) -> Response:
+    """Say of a workflow what stands beside its content, and which master key that is under."""
+    if htmx.is_htmx():
+        # The page that asks stays as it is, with a notice.
+        raise error
+    found = wiring().services.listing.page(caller, ListRequest(search=workflow_id))["workflows"]
+    if not found or "unreadable" not in found[0]:
+        raise error
+    answer = errors.render(error)
+    answer.set_data(render_template("pages/resume_work/unreadable.html", work=found[0], request_id=request_id()))
+    answer.content_type = HTML_TYPE
+    return answer
 
 
 def _list(caller: Caller, given: dict[str, str]) -> WorkList:

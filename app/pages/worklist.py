@@ -50,7 +50,7 @@ class Tab:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One workflow. `next_name` is the operation that it waits for."""
+    """One workflow. `next_name` is what it waits for; `key_id` the master key of one that does not open."""
 
     workflow_id: str
     key: str
@@ -65,6 +65,8 @@ class Line:
     late_receipts: int
     creator: str
     created: float
+    is_unreadable: bool = False
+    key_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,4 +154,5 @@ def _line(summary: Mapping[str, Any]) -> Line:
         attempts=sum(one["attempts"] for one in operations),
         late_receipts=sum(one["late_receipts"] for one in operations),
         creator=summary["creator_id"], created=summary["created"],
+        is_unreadable=summary.get("unreadable", False), key_id=summary.get("key_id"),
     )  # fmt: skip
