@@ -12,14 +12,27 @@ from typing import Final, Protocol, TypeVar
 
 from flask import Response
 
+from app import errors
 from app.auth.admission import admitted
+from app.body import read_form
 from app.pages import forms, keeping
+from app.pages.problems import too_often
 from app.pages.reauthentication import Unproved, proved
-from app.pages.settings.refusals import Refusal, refusal
-from continuity.errors import ConflictError, MalformedError
+from app.pages.settings.refusals import NO_KEYS, Refusal, refusal
+from continuity.errors import (
+    ConflictError,
+    ContinuityError,
+    ForbiddenError,
+    KeySourceError,
+    MalformedError,
+    ThrottledError,
+)
 from continuity.services.callers import Caller
 
 TICKED: Final = "yes"
+PASSPHRASE: Final = "passphrase"  # noqa: S105 - a name
+WRONG_PASSPHRASE: Final = "wrong_passphrase"  # noqa: S105 - a code
+_TOO_MANY: Final = 429
 _CONFLICT: Final = 409
 _UNPROCESSABLE: Final = 422
 _FORBIDDEN: Final = 403
@@ -64,15 +77,25 @@ class Page(Protocol):
     ) -> Response: ...
 
 
-def read(form: str, *names: str) -> Sent:
-    """Read a form with these fields, and the password's. MalformedError when there are others."""
-    return Sent(form, forms.fields(*names, secret=forms.PASSWORD))
+def read(form: str, *names: str, secrets: tuple[str, ...] = ()) -> Sent:
+    """Read a form with these fields, and the password's. MalformedError when there are others.
+
+    `secrets` may be there too and are not returned, as the password is not: see `secret`.
+    """
+    given = forms.fields(*names, *secrets, secret=forms.PASSWORD)
+    return Sent(form, {name: given[name] for name in names})
+
+
+def secret(name: str) -> str:
+    """Return a secret of the form, empty when it brings none."""
+    return read_form().get(name, "")
 
 
 def act(sent: Sent, work: Callable[[Caller], Done], *, show: Page, done: Callable[[Done], Response]) -> Response:
     """Do it for somebody who gave the password within ten minutes, as the module says.
 
-    `work` may raise ConflictError, or MalformedError whose message begins with the name of a field.
+    `work` may raise ConflictError; MalformedError whose message begins with the name of a field; what a passphrase
+    that is not the right one, or was given too often, raises; and KeySourceError.
     """
     proof = proved(admitted(), forms.password())
     if isinstance(proof, Unproved):
@@ -81,16 +104,34 @@ def act(sent: Sent, work: Callable[[Caller], Done], *, show: Page, done: Callabl
         return show(proof, sent=sent, status=_UNPROCESSABLE)
     try:
         made = work(proof)
-    except ConflictError as error:
-        return show(proof, sent=sent, refused=refusal(error), status=_CONFLICT)
-    except MalformedError as error:
-        name, _, rest = error.message.partition(" ")
-        # A field for several of a thing has its name in the plural.
-        found = next((each for each in (name, f"{name}s") if each in sent.values), None)
-        if found is None:
+    except (ConflictError, MalformedError, ForbiddenError, ThrottledError, KeySourceError) as error:
+        if (answer := _refused(proof, sent, error, show=show)) is None:
             raise
-        return show(proof, sent=sent.lacking(**{found: f"This {rest}"}), status=_UNPROCESSABLE)
+        return answer
     return done(made)
+
+
+def _refused(caller: Caller, sent: Sent, error: ContinuityError, *, show: Page) -> Response | None:
+    """Show the page of the form again with why it was refused; None for what is no matter of the form."""
+    if isinstance(error, ConflictError):
+        return show(caller, sent=sent, refused=refusal(error), status=_CONFLICT)
+    if isinstance(error, KeySourceError):
+        # Its message names files of the host. Rendered, it stands in the log.
+        status = errors.render(error).status_code
+        return show(caller, sent=sent, refused=NO_KEYS, status=status)
+    if isinstance(error, ThrottledError):
+        answer = show(caller, sent=sent.lacking(**{PASSPHRASE: too_often(error)}), status=_TOO_MANY)
+        answer.headers["Retry-After"] = str(error.retry_after_s)
+        return answer
+    if isinstance(error, ForbiddenError):
+        is_ours = error.code == WRONG_PASSPHRASE
+        wrong = sent.lacking(**{PASSPHRASE: "This is not the passphrase."})
+        return show(caller, sent=wrong, status=_UNPROCESSABLE) if is_ours else None
+    name, _, rest = error.message.partition(" ")
+    # A field for several of a thing has its name in the plural.
+    known = {*sent.values, PASSPHRASE}
+    found = next((each for each in (name, f"{name}s") if each in known), None)
+    return None if found is None else show(caller, sent=sent.lacking(**{found: f"This {rest}"}), status=_UNPROCESSABLE)
 
 
 def keep(endpoint: str, show: Callable[..., Response], read_again: Callable[[], Sent]) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-from continuity.errors import ConflictError
+from continuity.errors import CaptureInUseError, ConflictError
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,25 @@ REFUSALS: Final[Mapping[str, Refusal]] = {
 }
 
 
+NO_KEYS: Final = Refusal(
+    "The keys cannot be had",
+    "The source of the master key does not give, or does not take, what is needed. The server's log says why.",
+    "Set that right on the host, then try again here.",
+)
+
+
 def refusal(error: ConflictError) -> Refusal:
     """Return what to say of a refusal; one without words of its own is told in the service's."""
+    if isinstance(error, CaptureInUseError):
+        return _capture(error.blocking)
     found = REFUSALS.get(error.code)
     return found or Refusal("Not done", error.message, "The page shows what is true now.")
+
+
+def _capture(blocking: Mapping[str, Any]) -> Refusal:
+    count = f"{blocking['count']:,}{'+' if blocking['is_more'] else ''}"
+    return Refusal(
+        "Work that is not finished needs exact content",
+        f"{count} in the way: work that is enabled and not finished, or an operation whose outcome is not known.",
+        "Pause what is enabled and resolve what is uncertain; each is listed with the capture mode below.",
+    )
