@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 from continuity.errors import ConflictError, DecryptionError, IntegrityError, NotFoundError
 from continuity.evidence import EVIDENCE_ID
 from continuity.services import chains
+from continuity.services.opening import is_visible
 from continuity.services.sealing import seal_json
 from continuity.store import evidence as statements
 from continuity.vault.place import Place
@@ -186,7 +187,7 @@ class EvidenceRuns:
         else:
             indexes = [run_index(self.vault, place, run) for place in self.places(connection, caller)]
             rows = connection.execute(statements.RUNS_BY_INDEX, {"run_indexes": indexes}).all() if indexes else []
-        seen = [row for row in rows if caller.workspaces is None or row.workspace_pk in caller.workspaces]
+        seen = [row for row in rows if is_visible(row, caller)]
         if not seen:
             raise no_such_run()
         if len(seen) > 1:

@@ -12,19 +12,21 @@ from collections.abc import Mapping
 import jsonschema_rs
 import pytest
 import schemathesis
+import sqlalchemy as sa
 from click.testing import CliRunner
 
-from app.api import schemas
+from app.api import evidence_schemas, schemas
 from app.api.documentation import ERRORS, ROUTES, document, documented, method_of, path_of
 from app.auth import requests
 from app.auth.admission import public
 from app.cli import main
-from continuity import wire
+from continuity import evidence, wire
 from continuity.errors import CONFLICT_CODES
+from continuity.store import schema as store_schema
 from continuity.wire import Fields
 from observations import events
 from tests.observing import LEAST
-from tests.web.matrix import ATTEMPT, EXPECTED, OPERATION, WORKFLOWS, World
+from tests.web.matrix import ATTEMPT, EVIDENCE, EXPECTED, OPERATION, PASSPHRASE, WORKFLOWS, World
 from tests.web.site import site_on
 
 
@@ -149,7 +151,8 @@ MIRRORED = [
     wire.OperationDefinition, wire.BeginRequest, wire.CreateWorkflow, wire.OutcomeRequest, wire.RenewRequest,
     wire.ConfigureRequest, wire.AbandonRequest, wire.ConfirmRequest, wire.DeleteRequest, requests.LoginRequest,
     requests.ChangePasswordRequest, requests.ReauthenticateRequest, requests.GrantRequest, requests.RevokeRequest,
-    events.Event,
+    events.Event, evidence.RecordEvidence, evidence.SearchEvidence, evidence.Reconstruct, evidence.ManifestRequest,
+    evidence.EncryptedExport, evidence.PlaintextExport, evidence.Retention, evidence.CaptureMode,
 ]  # fmt: skip
 RENAMED = {
     wire.ConfirmRequest: {"effect_id": "receipt.effect_id", "result": "receipt.result"},
@@ -157,6 +160,7 @@ RENAMED = {
         "kind": "role", "workflow_id": "run_id", "workspace": "workspace_id", "expires_in_s": "expires_in_seconds",
     },
     requests.RevokeRequest: {"workspace": "workspace_id"},
+    evidence.SearchEvidence: {"run": "run_id", "search": "query", "workspace": "workspace_id"},
 }  # fmt: skip
 # Named on the wire alone: for what this version does not issue, always absent; the name of the format.
 RESERVED = {requests.GrantRequest: {"agents"}, events.Event: {"format"}}
@@ -175,7 +179,7 @@ def flattened(model, prefix=""):
 
 @pytest.mark.parametrize("wired", MIRRORED, ids=lambda cls: cls.__name__)
 def test_a_model_has_the_fields_of_its_dataclass(wired):
-    model = getattr(schemas, wired.__name__)
+    model = getattr(schemas, wired.__name__, None) or getattr(evidence_schemas, wired.__name__)
     renamed = RENAMED.get(wired, {})
     fields = {renamed.get(field.name, field.name): field for field in dataclasses.fields(wired)}
     mirrored = dict(flattened(model))
@@ -209,7 +213,7 @@ def parser_of(name):
         return lambda value: Fields(value).finish()
     if name == "Event":
         return events.parse_event
-    return getattr(wire, name, None).from_json if hasattr(wire, name) else getattr(requests, name).from_json
+    return next(getattr(module, name) for module in (wire, requests, evidence) if hasattr(module, name)).from_json
 
 
 FULL = {
@@ -237,6 +241,17 @@ FULL = {
     },
     "RevokeRequest": {"principal_id": "p", "workspace_id": "w"},
     "LogoutRequest": {},
+    "RecordEvidence": EVIDENCE,
+    "SearchEvidence": {
+        "limit": 1, "cursor": "c", "run_id": "r", "producer": "p", "kind": "k", "query": "q", "since": 1, "until": 2,
+        "workspace_id": "w",
+    },
+    "Reconstruct": {"run_id": "r", "limit": 1, "after": 0},
+    "ManifestRequest": {"run_id": "r"},
+    "EncryptedExport": {"run_id": "r", "passphrase": PASSPHRASE},
+    "PlaintextExport": {"run_id": "r", "confirmation": "r"},
+    "Retention": {"older_than_days": 1, "kind": "workflows", "apply": True, "limit": 1, "cursor": "c"},
+    "CaptureMode": {"capture_mode": "full"},
 }  # fmt: skip
 
 
@@ -346,3 +361,45 @@ def test_an_abandoned_operation_is_shown_as_the_document_says(world, contract):
 
     validator(contract, "WorkflowHistory", closed=True).validate(seen.json)
     assert seen.json["phase"] == "ended"
+
+
+def test_replies_about_evidence_hold_what_the_document_names_and_nothing_else(world, contract):
+    """A whole life: recorded, listed, searched, read, taken away, kept by retention, deleted; and a damaged record."""
+    site = world.site
+    operator, browser = world.ask_as("operator", world.target()), site.signed_in("adm")
+
+    def check(model, reply):
+        assert reply.status_code == 200, reply.text
+        validator(contract, model, closed=True).validate(reply.json)
+        return reply.json
+
+    run = {"run_id": world.new_name("life")}
+    body = {**EVIDENCE, **run, "event_id": world.new_name("e"), "content": {"tool": "mail", "text": "whole life"}}
+    made = check("EvidenceReply", operator.send("POST", "/v1/evidence", body))
+    assert check("EvidenceReply", operator.send("POST", "/v1/evidence", body))["replayed"]
+    target = world.target(of="operator of all")
+    attempt = {**ATTEMPT, **run}
+    check("BeginReply", operator.send("POST", f"{WORKFLOWS}/{target.workflow_id}/begin", attempt))
+    path = f"/v1/evidence/{made['evidence_id']}"
+    assert check("EvidencePage", operator.send("GET", "/v1/evidence?q=whole+life&limit=1", None))["records"]
+    assert check("EvidencePage", operator.send("POST", "/v1/evidence/search", {"query": "whole", **run}))["records"]
+    assert check("EvidenceRunPage", operator.send("GET", "/v1/evidence/runs?limit=1", None))["runs"]
+    shown = check("EvidenceRunView", operator.send("GET", path, None))
+    assert shown["records"][0]["content"] == body["content"]
+    assert shown["workflows"][0]["workflow_id"] == target.workflow_id
+    assert check("EvidenceRunView", operator.send("POST", "/v1/evidence/reconstruct", run)) == shown
+    manifest = check("Manifest", operator.send("GET", f"{path}/manifest", None))
+    assert check("Manifest", operator.send("POST", "/v1/evidence/replay-manifest", run)) == manifest
+    check("CaptureReply", browser.send("GET", "/v1/evidence/settings/capture-mode", None))
+    refused = browser.post("/v1/evidence/settings/capture-mode", {"capture_mode": "off"})
+    assert refused.json["error"]["blocking"]["workflows"]
+    validator(contract, "Error", closed=True).validate(refused.json)
+    old = {"older_than_days": 1, "kind": "evidence"}
+    check("RetentionReply", browser.post("/v1/evidence/retention", old))
+    site.wiring.store.write(lambda connection: connection.execute(
+        sa.update(store_schema.evidence).where(store_schema.evidence.c.seq == made["seq"]).values(sealed_record=b"x")
+    ).rowcount)  # fmt: skip
+    assert check("EvidencePage", operator.send("GET", "/v1/evidence?limit=1", None))["records"][0]["unreadable"]
+    assert not check("EvidenceRunView", operator.send("GET", path, None))["is_whole"]
+    deleted = {"run_id": made["evidence_id"], "confirmation": made["evidence_id"]}
+    assert check("DeleteReply", browser.post("/v1/evidence/delete", deleted))["deleted"]["records"] == 1

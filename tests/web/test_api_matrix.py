@@ -8,7 +8,7 @@ from app.api.documentation import documented
 from app.auth import credentials
 from app.auth.admission import STATIC, Admission, admission_of
 from continuity.errors import ForbiddenError
-from continuity.services import deletion, opening
+from continuity.services import deletion, evidence_runs, opening
 from tests.web.matrix import ASKERS, EXPECTED, World, ask
 from tests.web.site import site_on
 
@@ -67,6 +67,7 @@ def rows_with(status):
 def test_without_the_check_of_scope_the_matrix_fails(fresh_instance, monkeypatch):
     monkeypatch.setattr(opening, "is_visible", lambda _row, _caller: True)
     monkeypatch.setattr(deletion, "is_visible", lambda _row, _caller: True)
+    monkeypatch.setattr(evidence_runs, "is_visible", lambda _row, _caller: True)
     monkeypatch.setattr(credentials._Issuer, "reaches", lambda _issuer, _workspace: True)
     monkeypatch.setattr(credentials, "_within", lambda _issuer: credentials.sa.true())
 
@@ -82,7 +83,7 @@ def test_without_the_check_of_kind_and_role_the_matrix_fails(fresh_instance, mon
         # ask by themselves.
         doubled = {
             "grants.issue", "grants.revoke", "session.reauthenticate", "session.change_password", "session.logout",
-            "observers.submit",
+            "observers.submit", "evidence.export_plaintext", "capture.show", "capture.change",
         }  # fmt: skip
         assert surprises(World(site), 403) == rows_with(403) - doubled
 

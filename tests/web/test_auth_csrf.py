@@ -26,7 +26,8 @@ def writing_paths(app):
         if rule.endpoint == STATIC or (is_open and not rule.rule.startswith("/api/auth/")) or rule.rule == LOGIN:
             continue
         for method in rule.methods - {"GET", "HEAD", "OPTIONS"}:
-            yield method, rule.rule.replace("<workflow:workflow_id>", "wf_" + "0" * 32)
+            path = rule.rule.replace("<workflow:workflow_id>", "wf_" + "0" * 32)
+            yield method, path.replace("<evidence:evidence_id>", "er_" + "0" * 32)
 
 
 @pytest.mark.parametrize("bad", ["missing", "empty", "wrong", "another's", "of an earlier session", "not ASCII"])

@@ -15,6 +15,8 @@ from tests.entry import OVERRIDES
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
 BASE = "http://localhost"
 IDENTIFIER = "wf_" + "0" * 32
+SPELLED = {"evidence_id": "er_" + "0" * 32, "seq": 1}
+"""What stands in an address by the name of its part, where it is no id of a workflow."""
 
 
 @pytest.fixture
@@ -30,7 +32,9 @@ def addresses(application) -> list[str]:
         adapter = application.url_map.bind("localhost")
         return sorted(
             {
-                adapter.build(rule.endpoint, dict.fromkeys(rule.arguments, IDENTIFIER), method=method)
+                adapter.build(
+                    rule.endpoint, {name: SPELLED.get(name, IDENTIFIER) for name in rule.arguments}, method=method
+                )
                 for rule in application.url_map.iter_rules()
                 for method in rule.methods
             }
