@@ -6,17 +6,20 @@ Rules:
   unexpected exception leaves is its class and where it was raised.
 * Everything but printable ASCII is escaped, so that no value can forge a line or speak to a terminal.
 * A long value is cut, and anything that looks like a credential is masked.
+* A log that cannot be written takes no reply away: what was done is committed. Lines that were lost are counted, and
+  the first one that can be written again says how many.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 import sys
+import threading
 import traceback
 from collections.abc import Mapping
-from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final, TextIO
 
@@ -87,10 +90,55 @@ def failure(error: BaseException, **fields: Any) -> None:
     logger.error("failed", exc_info=error, extra={"fields": fields})
 
 
-class _AccessLog:
-    """Where the line of each request goes: nowhere until `configure`. One write a line, so lines do not mix."""
+class _Sink:
+    """Where lines go. Each is one write past every buffer, so that lines do not mix and none is kept half written."""
 
-    stream: TextIO | None = None
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._lock = threading.Lock()
+        self._lost = 0
+        self._is_torn = False
+        try:
+            self._descriptor: int | None = stream.fileno()
+        except (OSError, ValueError, AttributeError):
+            self._descriptor = None
+
+    def write(self, text: str, time_us: int) -> None:
+        with self._lock:
+            told = line("log_lost", {"lost": self._lost}, level="warning", time_us=time_us) if self._lost else ""
+            try:
+                self._put(told + text)
+            except OSError:
+                self._lost += 1
+            else:
+                self._lost = 0
+
+    def _put(self, text: str) -> None:
+        if self._descriptor is None:
+            self._stream.write(text)
+            self._stream.flush()
+            return
+        # What a full disk had room for ends here, and the next line begins as one.
+        left = (b"\n" if self._is_torn else b"") + text.encode("ascii", "backslashreplace")
+        while left:
+            written = os.write(self._descriptor, left)
+            self._is_torn = written < len(left)
+            left = left[written:]
+
+
+class _Handler(logging.Handler):
+    def __init__(self, sink: _Sink) -> None:
+        super().__init__()
+        self._sink = sink
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._sink.write(self.format(record) + "\n", int(record.created * 1_000_000))
+
+
+class _AccessLog:
+    """Where the line of each request goes: nowhere until `configure`."""
+
+    sink: _Sink | None = None
     second: tuple[int, str] = (0, "")
     """The last second that was spelled out."""
 
@@ -100,8 +148,8 @@ def access(time_us: int, environ: Mapping[str, Any], **numbers: int | str) -> No
 
     `numbers` are ``request_id``, ``status`` and ``took_us``, which the server made and which need no escaping.
     """
-    stream = _AccessLog.stream
-    if stream is None:
+    sink = _AccessLog.sink
+    if sink is None:
         return
     text = (
         f'{{"time":"{_stamp(time_us)}","level":"info","event":"request","request_id":"{numbers["request_id"]}",'
@@ -109,10 +157,7 @@ def access(time_us: int, environ: Mapping[str, Any], **numbers: int | str) -> No
         f'"method":{_quoted(environ["REQUEST_METHOD"])},"path":{_quoted(environ["PATH_INFO"])},'
         f'"address":{_quoted(environ.get("REMOTE_ADDR", ""))}}}\n'
     )
-    # What was done is committed: a log on a full disk must not take the reply away.
-    with suppress(OSError):
-        stream.write(text)
-        stream.flush()
+    sink.write(text, time_us)
 
 
 def _stamp(time_us: int) -> str:
@@ -130,14 +175,14 @@ def _quoted(text: str) -> str:
 
 def configure_access(stream: TextIO | None) -> None:
     """Send the line of each request to `stream`, or nowhere."""
-    _AccessLog.stream = stream
+    _AccessLog.sink = None if stream is None else _Sink(stream)
 
 
 def configure(stream: TextIO | None = None) -> None:
     """Send every log of this process to `stream` (default standard error) as JSON lines."""
-    target = stream or sys.stderr
-    configure_access(target)
-    handler = logging.StreamHandler(target)
+    sink = _Sink(stream or sys.stderr)
+    _AccessLog.sink = sink
+    handler = _Handler(sink)
     handler.setFormatter(JSONFormatter())
     root = logging.getLogger()
     root.handlers = [handler]
