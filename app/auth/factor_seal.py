@@ -3,7 +3,7 @@
 Rules:
 
 * The keys are derived (HKDF-SHA-256, a purpose each) from the instance's secret key and not from the vault's: people
-  sign in while the vault is locked, and whoever unlocks it signs in first (docs/adr/0015).
+  sign in while the vault is locked, and whoever unlocks it signs in first (docs/adr/0016).
 * A sealed secret names the key that sealed it; that one is tried and no other. The place is part of what is
   authenticated: the secret of one person does not open as another's.
 * The newest key seals. Older ones only open, so that the key can be changed without anybody enrolling again.

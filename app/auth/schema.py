@@ -6,7 +6,7 @@ Rules:
 * Times are whole microseconds since 1970 in UTC; words (role, kind) are stored as words with a check beside them.
 * No foreign key into another package: workspaces, owners and workflows are known by number alone.
 * ``user_pk`` grows and is never used again (AUTOINCREMENT, identity), so that nobody inherits a history.
-* The secret of a second factor is sealed under a key derived from the instance's secret key (docs/adr/0015), and a
+* The secret of a second factor is sealed under a key derived from the instance's secret key (docs/adr/0016), and a
   recovery code is kept as a keyed hash: neither asks for the vault, which may be locked while people sign in.
 """
 

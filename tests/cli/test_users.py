@@ -9,7 +9,10 @@ import pytest
 from click.testing import CliRunner
 
 from app.cli import main
+from app.config import load_settings
+from app.wiring import SystemClock, built
 from tests.entry import OVERRIDES
+from tests.second_factors import VISIT, App, person
 
 OLD = "bright otter sails north"
 NEW = "five green doors open slowly"
@@ -239,3 +242,70 @@ def test_what_is_refused_is_one_clear_line(users, arguments, line):
 @pytest.mark.parametrize("arguments", [("create", "ada", "--role", "king"), ("set-role", "ada", "king"), ("create",)])
 def test_wrong_usage_ends_with_2(users, arguments):
     users(*arguments, exit_code=2)
+
+
+@pytest.fixture
+def ada(users, fresh_instance):
+    """Somebody with a second factor: the app that makes the codes, by the clock of this machine."""
+    temporary = json.loads(users("create", "ada", "--role", "administrator", "--json").stdout)["password"]
+    users("change-password", "ada", "--password-file", "-", given=f"{temporary}\n{OLD}\n")
+    with built(load_settings({"ATMEM_INSTANCE": str(fresh_instance.folder)}), overrides=OVERRIDES) as wiring:
+        who = person(wiring.auth, "ada", OLD)
+        app = App(wiring.auth.second_factors.start(who, visit=VISIT).secret, SystemClock())
+        done = wiring.auth.second_factors.confirm(who, app.code(steps=-1), visit=VISIT)
+    app.recovery_codes = done.codes
+    return app
+
+
+class TestSecondFactor:
+    def test_a_new_password_takes_a_code_from_the_third_line(self, users, ada):
+        change = ("change-password", "ada", "--password-file", "-")
+        missing = users(*change, given=f"{OLD}\n{NEW}\n", exit_code=1)
+        wrong = users(*change, given=f"{OLD}\n{NEW}\n{ada.wrong_code()}\n", exit_code=1)
+
+        users(*change, given=f"{OLD}\n{NEW}\n{ada.recovery_codes[0]}\n")
+
+        assert missing.stderr == "Error: This account has a second factor: give its code.\n"
+        assert wrong.stderr == "Error: The code is wrong, or was used already.\n"
+
+    def test_a_new_password_asks_for_a_code_at_the_terminal(self, users, ada, monkeypatch):
+        asked = []
+        answers = iter([OLD, ada.recovery_codes[0], NEW])
+        monkeypatch.setattr("app.cli.users._check_terminal", lambda: None)
+        monkeypatch.setattr("click.prompt", lambda text, **options: (asked.append((text, options)), next(answers))[1])
+
+        users("change-password", "ada")
+
+        assert [text for text, _ in asked] == ["Current password", "Code of the second factor", "New password"]
+        assert all(options["hide_input"] and options["err"] for _, options in asked)
+
+    def test_it_is_taken_away_on_the_host(self, users, ada):
+        assert listed(users)["ada"]["second_factor"] is True
+        assert "second factor" in users("list").stdout
+
+        done = users("reset-second-factor", "ada")
+        again = users("reset-second-factor", "ada")
+
+        assert "the password alone signs in" in done.stderr
+        assert "has no second factor. Nothing was changed." in again.stderr
+        assert listed(users)["ada"]["second_factor"] is False
+        users("change-password", "ada", "--password-file", "-", given=f"{OLD}\n{NEW}\n")
+
+    def test_nobodys_is_taken_away(self, users):
+        assert users("reset-second-factor", "nobody", exit_code=1).stderr == f"Error: {ABSENT}\n"
+
+    def test_recovering_an_administrator_takes_it_away_and_says_so(self, users, ada):
+        done = users("recover-administrator", "ada")
+
+        assert "Its second factor is gone." in done.stderr
+        assert listed(users)["ada"]["second_factor"] is False
+
+    def test_the_policy_is_shown_and_switched(self, users, ada):
+        def policy(*wanted):
+            return json.loads(users("require-second-factor", *wanted, "--json").stdout)
+
+        assert policy() == {"administrators_need_second_factor": False, "administrators_without": ["administrator"]}
+        assert policy("on")["administrators_need_second_factor"] is True
+        assert policy()["administrators_need_second_factor"] is True
+        assert "yes" in users("require-second-factor").stdout
+        assert policy("off")["administrators_need_second_factor"] is False
