@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from app import databases, instance, vaults, wiring
+from app import audits, databases, instance, vaults, wiring
 from app.config import DEFAULT_HOST, DEFAULT_PORT, Settings
 from continuity.decisions.phases import Phase
-from continuity.errors import ContinuityError, KeySourceError, UnavailableError, VaultError
+from continuity.errors import ContinuityError, KeySourceError, RolledBackError, UnavailableError, VaultError
 from continuity.store import listing
 from continuity.store.engine import describe
 from continuity.vault import KeyProvider
@@ -28,7 +28,10 @@ _OK: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """What `atmem status` shows. `problems` is empty when nothing is wrong; times in microseconds."""
+    """What `atmem status` shows. `problems` is empty when nothing is wrong; times in microseconds.
+
+    `audit` is what the last finished verification of the log found, None before the first.
+    """
 
     url: str
     is_running: bool
@@ -38,6 +41,7 @@ class Overview:
     needs_a_person: dict[str, int]
     workflows: dict[str, int]
     clock_stepped_us: int | None
+    audit: dict[str, Any] | None
     problems: list[str]
 
 
@@ -60,6 +64,7 @@ def look(settings: Settings, *, keys: KeyProvider | None = None) -> Overview:
     provider = keys or vaults.key_provider(settings)
     fault = _fault(settings, provider)
     url, is_running = _server(settings)
+    standing = audits.standing(settings)
     stepped_us = instance.read_note(settings, CLOCK_NOTE).get("stepped_us")
     return Overview(
         url=url,
@@ -70,8 +75,16 @@ def look(settings: Settings, *, keys: KeyProvider | None = None) -> Overview:
         needs_a_person={phase.value: counts[phase.value] for phase in (Phase.REVIEW, Phase.DECISION)},
         workflows=counts,
         clock_stepped_us=stepped_us if isinstance(stepped_us, int) else None,
-        problems=[] if fault is None else [_told(settings, fault)],
+        audit=None if standing is None else asdict(standing),
+        problems=[*([] if fault is None else [_told(settings, fault)]), *_of_log(standing)],
     )
+
+
+def _of_log(standing: audits.Standing | None) -> list[str]:
+    """Say that the log is not whole; what a server has found is told until a later verification finds nothing."""
+    if standing is None or not standing.faults:
+        return []
+    return [f"The audit log is not whole. {standing.first} Run atmem audit verify, or look at Settings, Audit."]
 
 
 def _vault(row: Any, provider: KeyProvider, fault: ContinuityError | None) -> dict[str, Any]:
@@ -83,7 +96,9 @@ def _vault(row: Any, provider: KeyProvider, fault: ContinuityError | None) -> di
         "key_source": provider.kind,
         "key_id": row.key_id,
         "recovery_open": bool(row.recovery_open),
-        "opens": fault is None or not isinstance(fault, VaultError),
+        "restored_us": row.restored_at,
+        "restored_from_us": row.restored_from,
+        "opens": not isinstance(fault, VaultError) or isinstance(fault, RolledBackError),
     }
 
 

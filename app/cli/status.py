@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -22,7 +23,10 @@ _PHASES = {
 @click.command(cls=InstanceCommand)
 @json_option
 def command(*, as_json: bool) -> None:
-    """Show address, versions, database, vault and what needs a person. Exit status 1 if a start would fail."""
+    """Show address, versions, database, vault, audit log and what needs a person.
+
+    Exit status 1 if a start would fail or the audit log is not whole.
+    """
     from app import overview
 
     found = overview.look(settings())
@@ -47,8 +51,11 @@ def _show(found: Overview) -> None:
         f"{vault['state'] if vault['opens'] else 'cannot be opened'}, key {vault['key_id']} from {vault['key_source']}",
         "Workflows": ", ".join(f"{_count(n)} {phase}" for phase, n in found.workflows.items() if n) or "none",
     })  # fmt: skip
+    click.echo(_log(found.audit))
     if found.clock_stepped_us is not None:
         click.echo("Clock       stepped forward: for a while nothing counts as absent because of the time alone.")
+    if vault["recovery_open"]:
+        click.echo(_recovery(vault))
     waiting = [(_count(count), phase, _PHASES[phase]) for phase, count in found.needs_a_person.items() if count]
     click.echo()
     if waiting:
@@ -59,6 +66,26 @@ def _show(found: Overview) -> None:
         click.echo("Nothing needs a person.")
     for problem in found.problems:
         click.echo(f"Problem: {problem}", err=True)
+
+
+def _log(audit: dict[str, Any] | None) -> str:
+    if audit is None:
+        return "Audit log   not verified yet: a server does it when it starts."
+    when = f"{datetime.fromtimestamp(audit['checked_us'] // 1_000_000, UTC):%Y-%m-%d %H:%M} UTC"
+    return f"Audit log   {'not whole' if audit['faults'] else 'whole'}, verified {when}"
+
+
+def _recovery(vault: dict[str, Any]) -> str:
+    restored, data = (_time(vault[name]) for name in ("restored_us", "restored_from_us"))
+    return (
+        f"Recovery    a backup was restored {restored}, with the data of {data}. What was done between is not known "
+        "here.\n            Open work waits for a person, and new work is created disabled until: atmem vault "
+        "close-recovery"
+    )
+
+
+def _time(at_us: int | None) -> str:
+    return "never" if at_us is None else f"{datetime.fromtimestamp(at_us // 1_000_000, UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def _count(count: int) -> str:

@@ -114,11 +114,12 @@ def checkpoint() -> Response:
     """Give the ends of log and histories as a file to keep elsewhere."""
     read_query()
     audits = wiring().audits
-    audits.reading.record("audit.checkpointed", reader=audits.reader(admitted().actor, visit().request_id))
     try:
         body = audit_files.checkpoint(audits.auditing().checkpoint())
     except (TooLargeError, IntegrityError) as error:
         return _check_page(problem=error.message, status=_CONFLICT)
+    # Behind it, since an entry more would hide that the last one is gone; and before it leaves.
+    audits.reading.record("audit.checkpointed", reader=audits.reader(admitted().actor, visit().request_id))
     day = datetime.fromtimestamp(wiring().clock.now_us() // _SECOND_US, UTC).date()
     return _file(body, _CHECKPOINT_TYPE, name=f"atmem-checkpoint-{day}.jsonl")
 
