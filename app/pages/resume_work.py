@@ -18,7 +18,7 @@ from app.pages.forms import Filled
 from app.pages.notes import WORDS, leave_note
 from app.pages.problems import HTML_TYPE
 from app.pages.workflow_view import workflow_view
-from app.pages.worklist import Question, WorkList, work_list
+from app.pages.worklist import Question, WorkList, recovered_view, work_list
 from app.query import read_query
 from app.replies import request_id
 from continuity import limits
@@ -180,7 +180,8 @@ def _listed(caller: Caller, page: dict[str, Any], given: dict[str, str]) -> Work
 
 def _list_page(found: WorkList, *, problem: str = "", seen: str = "", status: int = 200) -> Response:
     """Answer with the list; with 204 when the browser that polls has this very list already."""
-    mark = _mark(found)
+    recovery = wiring().recovery.status()
+    mark = _mark(found, recovery)
     if mark == seen and htmx.wants_fragment():
         return Response(status=_NO_CONTENT)
     return htmx.render(
@@ -188,19 +189,20 @@ def _list_page(found: WorkList, *, problem: str = "", seen: str = "", status: in
         fragment="fragments/resume_work/list.html",
         status=status,
         work=found,
+        recovery=recovered_view(recovery) if recovery.is_open else None,
         problem=problem,
         mark=mark,
         first_steps=_first_steps(),
     )
 
 
-def _mark(found: WorkList) -> str:
+def _mark(found: WorkList, recovery: object) -> str:
     """Return one word that differs whenever the list would look different.
 
     Cursors are new with every answer and hold for a while: they count by the time in which they are made.
     """
     period = wiring().clock.now_us() // (_CURSOR_KEPT_S * limits.SECOND_US) if found.next_cursor else None
-    shown = repr((replace(found, next_cursor=None), period))
+    shown = repr((replace(found, next_cursor=None), period, recovery))
     return hashlib.sha256(shown.encode()).hexdigest()[:_MARK_CHARS]
 
 

@@ -38,6 +38,20 @@ NOTHING: Final = {
 
 
 @dataclass(frozen=True, slots=True)
+class Recovered:
+    """An open recovery window: when a backup was restored, and of when its data is. Unix seconds."""
+
+    restored: float | None
+    backup: float | None
+
+
+def recovered_view(status: Any) -> Recovered:
+    """Return what the banner says of an open recovery window."""
+    times = (status.restored_us, status.backup_us)
+    return Recovered(*(None if each is None else each / limits.SECOND_US for each in times))
+
+
+@dataclass(frozen=True, slots=True)
 class Tab:
     """A filter by phase; `phase` is None for all of them."""
 
