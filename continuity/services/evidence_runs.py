@@ -26,6 +26,7 @@ from continuity.services import chains
 from continuity.services.opening import is_visible
 from continuity.services.sealing import seal_json
 from continuity.store import evidence as statements
+from continuity.store import workflows
 from continuity.vault.place import Place
 
 if TYPE_CHECKING:
@@ -181,7 +182,9 @@ class EvidenceRuns:
         Raises:
             NotFoundError: There is none for this caller.
             ConflictError: ``request_conflict``: several workspaces that the caller sees have a run of this name.
+            SealedError: The vault is locked.
         """
+        self.ledger.facts(connection.execute(workflows.VAULT).one())
         if EVIDENCE_ID.fullmatch(run):
             rows = connection.execute(statements.RUN_BY_ID, {"evidence_id": run}).all()
         else:

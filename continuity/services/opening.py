@@ -116,6 +116,9 @@ class Opener:
             IntegrityError: The vault's row is not what was written last. Nothing has happened.
         """
         facts = vault_facts(row)
+        if self._vault.is_locked:
+            # Here at least: what was proved before needs no key, and nothing is answered without one.
+            raise SealedError("The vault is locked. Nothing was done.")
         # It changes once a second; the same values with the same proof need not be proved for each row of a list.
         stands = (facts, row.vault_state, row.capture_mode, row.vault_proof)
         if stands != self._proved:

@@ -16,7 +16,7 @@ from continuity.evidence import RecordEvidence
 from continuity.store import schema
 from continuity.store.engine import make_engine
 from continuity.store.store import Store
-from tests.integration.recorded import EVENT, Recorded, recorded
+from tests.integration.recorded import EVENT, PASSPHRASE, Recorded, recorded
 from tests.integration.test_services_creating import together
 
 
@@ -139,9 +139,23 @@ def test_with_capture_off_nothing_is_kept_and_it_is_said(at):
 
 def test_a_locked_vault_records_nothing(at):
     at.record()
-    at.at.home.vault.lock()
+    evidence_id = at.read()["evidence_id"]
+    calls = (
+        at.record, at.read, at.page, at.listed_runs, lambda: at.reading.manifest(at.operator, evidence_id), at.retain,
+        lambda: at.exporting.encrypted(at.operator, evidence_id, PASSPHRASE),
+        lambda: at.exporting.plaintext(at.administrator, evidence_id),
+        lambda: at.deletions.delete(at.administrator, evidence_id), lambda: at.capture.status(at.administrator),
+        lambda: at.capture.set_mode(at.administrator, "off"), lambda: at.retain(kind="evidence"),
+    )  # fmt: skip
 
-    for call in (at.record, at.read, at.page, at.listed_runs):
+    # The row says so, in this process too, which has the key still.
+    at.at.damage(schema.vault, state="locked")
+    for call in calls:
+        with pytest.raises(SealedError):
+            call()
+    at.at.damage(schema.vault, state="open")
+    at.at.home.vault.lock()
+    for call in calls:
         with pytest.raises(SealedError):
             call()
 
