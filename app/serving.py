@@ -32,6 +32,7 @@ from app import logs
 from app.config import Settings
 from app.dispatching import Dispatcher
 from app.framing import BODY_BYTES, HEADER_BYTES, StrictParser
+from app.streaming import STOPPING
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
@@ -82,6 +83,12 @@ class Task(WSGITask):
     """
 
     _is_open_ended = True
+
+    def get_environment(self) -> dict[str, Any]:
+        environ: dict[str, Any] = super().get_environment()
+        # What streams must ask: they would keep a server that stops.
+        environ[STOPPING] = lambda: self.channel.server.is_stopping
+        return environ
 
     def write(self, data: bytes) -> None:
         if self.wrote_header or not data or self.content_length != len(data) or not self.has_body:

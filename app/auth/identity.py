@@ -12,6 +12,7 @@ session's row, and neither the remember-me cookie nor the signed session of Flas
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final, TypeVar, cast
 
 from flask import Flask, Request, current_app, request
@@ -72,11 +73,35 @@ def caller() -> Caller:
     header = request.environ.get("HTTP_AUTHORIZATION")
     if header is not None:
         return auth().principals.bearer(header, request_id=request_id())
-    person = signed_in()
+    return _settled(signed_in(), request_id=request_id())
+
+
+def _settled(person: SignedIn, *, request_id: str) -> Caller:
+    """Return a person who has nothing to do first; ForbiddenError for one who has."""
     if person.must_change:
         raise ForbiddenError("Choose a password of your own first.", code="password_change_required")
     check_enrolled(person)
-    return principals.person(person, request_id=request_id())
+    return principals.person(person, request_id=request_id)
+
+
+def asking_again(subject: str | None = None) -> Callable[[], Caller]:
+    """Return what finds out anew who sent the current request, while its reply goes on: it needs no request then.
+
+    What it returns is admitted as the caller of now is, and acts for `subject`. It raises UnauthenticatedError or
+    ForbiddenError when that is over, and counts as no sign of life.
+    """
+    header, session_id = request.environ.get("HTTP_AUTHORIZATION"), presented_session()
+    identifier, provided = request_id(), auth()
+
+    def again() -> Caller:
+        if header is not None:
+            return replace(provided.principals.bearer(header, request_id=identifier), subject=subject)
+        found = None if session_id is None else provided.sessions.peek(session_id)
+        if found is None:
+            raise UnauthenticatedError("Sign in first.")
+        return _settled(found, request_id=identifier)
+
+    return again
 
 
 def signed_in() -> SignedIn:

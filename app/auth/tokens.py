@@ -6,7 +6,8 @@ Pure: no database, no clock. A token is cut by position and never at ``_``, whic
 from   length  what
 ====== ======= =====================================================================
 0      4       ``atm_``
-4      1       kind: ``o`` operator, ``w`` worker, ``c`` coordinator, ``b`` observer
+4      1       kind: ``o`` operator, ``w`` worker, ``c`` coordinator, ``b`` observer,
+              ``t`` thread worker, ``a`` application
 5      1       ``_``
 6      43      256 random bits, base64url without padding
 49     1       ``_``
@@ -35,6 +36,8 @@ LETTERS: Final = {
     CallerKind.WORKER: "w",
     CallerKind.COORDINATOR: "c",
     CallerKind.OBSERVER: "b",
+    CallerKind.THREAD_WORKER: "t",
+    CallerKind.APPLICATION: "a",
 }
 
 _RANDOM_BYTES: Final = 32
