@@ -21,6 +21,7 @@ def create_app(settings: Settings | None = None, *, wiring: Wiring | None = None
     """
     from app import application, cli  # noqa: PLC0415 - importing a command must not load the server
 
+    cli.check_command()
     made = application.make(settings, wiring)
     # The commands of `atmem`, as `flask --app app` finds them.
     made.cli = cli.LazyGroup(name="app")

@@ -83,6 +83,8 @@ def make(settings: Settings | None, wiring: Wiring | None) -> Flask:
     check_vendored()
     app = Application("app")
     app.config.update(
+        # Whatever FLASK_DEBUG says: a refusal would tell more, and a bad form would be a defect.
+        DEBUG=False,
         MAX_CONTENT_LENGTH=DEFINITION_BODY_BYTES,
         MAX_FORM_MEMORY_SIZE=DEFINITION_BODY_BYTES,
         MAX_FORM_PARTS=100,

@@ -58,6 +58,13 @@ class LazyGroup(Polite, click.Group):
             formatter.write_dl(rows)
 
 
+def check_command() -> None:
+    """Refuse Flask's own server: its debugger runs what it is sent, and it has none of the rules of `app.serving`."""
+    context = click.get_current_context(silent=True)
+    if context is not None and context.info_name == "run":
+        raise click.ClickException("Flask's development server is not for this product. Run: atmem serve")
+
+
 main = LazyGroup(
     name="atmem",
     help="Governed operations for agents: what may have happened is never silently done twice.",
