@@ -28,7 +28,7 @@ class Names:
         """Return a name for every actor (``user:…``, ``cred:…``).
 
         Raises:
-            SealedError: The vault is locked and a principal's name is not remembered.
+            SealedError: The vault is locked and one of them is a principal.
         """
         wanted = set(actors)
         names = {actor: _SYSTEM.get(actor, actor) for actor in wanted}

@@ -17,7 +17,7 @@ from sqlalchemy import Connection
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
-from continuity.errors import ConflictError, DecryptionError, IntegrityError
+from continuity.errors import ConflictError, DecryptionError, IntegrityError, SealedError
 from continuity.services import proofs
 from continuity.services.callers import CallerKind
 from continuity.services.partitions import ensure_partition, find_partition
@@ -100,10 +100,13 @@ class Owners:
         """Return the principal_id of a row, from memory after the first time: it never changes in an epoch.
 
         Raises:
-            SealedError: The vault is locked and the name is not remembered.
+            SealedError: The vault is locked; what was remembered is forgotten.
             DecryptionError: The name or its key was changed.
             IntegrityError: There is no such row, or it has no name.
         """
+        if self._vault.is_locked:
+            self.forget()
+            raise SealedError("The vault is locked.")
         return self._remembered(owner_pk, epoch)
 
     def names(self, connection: Connection) -> dict[int, str]:

@@ -117,6 +117,13 @@ class TestWhatATokenStandsFor:
 
         assert here.resolve(token).principal == ""
 
+    def test_a_name_that_was_read_before_is_sealed_as_well_while_the_vault_is_locked(self, here):
+        token = here.grant(here.caller("ada"), "a")
+        assert here.resolve(token).principal == "a"
+        here.vault.lock()
+
+        assert here.resolve(token).principal == ""
+
 
 class TestResolving:
     def test_it_is_one_select_and_no_write(self, people):
