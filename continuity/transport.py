@@ -60,6 +60,7 @@ REPLY_BYTES: Final = 2 * 1024 * 1024
 """A definition (256 KiB) and a receipt (64 KiB), every character escaped, fit in."""
 VIEW_BYTES: Final = 64 * 1024 * 1024
 """Room for the view of a workflow with 200 operations and their late receipts."""
+_OK: Final = 200
 
 _PROOFS: Final = ("Authorization", "Cookie", "X-CSRF-Token")
 _UNKNOWN: Final = "Whether the request took effect is unknown."
@@ -159,6 +160,33 @@ class Connection:
             ContinuityError: The class for the code of the server's error reply; `continuity.errors` says
                 for each what has happened by then.
         """
+        status, headers, reply = self._sent(method, path, body, most_bytes=most_bytes, reply_timeout_s=reply_timeout_s)
+        return self._read(status, headers, reply)
+
+    def fetch(
+        self, path: str, body: Mapping[str, Any], *, most_bytes: int, reply_timeout_s: float | None = None
+    ) -> bytes:  # fmt: skip
+        """Send one POST, once, and return the file of its reply as it came.
+
+        Args:
+            path: As for `call`.
+            body: As for `call`.
+            most_bytes: As for `call`.
+            reply_timeout_s: As for `call`.
+
+        Raises:
+            ContinuityError: As `call`.
+        """
+        status, headers, reply = self._sent("POST", path, body, most_bytes=most_bytes, reply_timeout_s=reply_timeout_s)
+        if status == _OK:
+            return reply
+        self._read(status, headers, reply)
+        raise TransportError(f"The server answered {status} with something that is not its contract.")
+
+    def _sent(
+        self, method: str, path: str, body: Mapping[str, Any] | None, *, most_bytes: int,
+        reply_timeout_s: float | None,
+    ) -> tuple[int, Mapping[str, str], bytes]:  # fmt: skip
         data = None if body is None else canonical_bytes(body)
         timeout = (self._connect_timeout_s, self._reply_timeout_s if reply_timeout_s is None else reply_timeout_s)
         try:
@@ -169,6 +197,9 @@ class Connection:
             _forget_token(error)
             raise self._failure(error, f"{method} {path.partition('?')[0]}") from error
         self._heard(headers)
+        return status, headers, reply
+
+    def _read(self, status: int, headers: Mapping[str, str], reply: bytes) -> dict[str, Any]:
         try:
             return read_reply(status, headers, reply)
         except UnauthenticatedError as error:

@@ -32,6 +32,8 @@ NOUNS: Final[dict[str, str]] = {
     "users": "Make and change accounts, on the host.",
     "vault": "Lock, unlock, rotate and check the vault.",
     "observations": "What was attempted and what it cost: import, export, recount.",
+    "evidence": "What agents recorded of themselves: find, read, export, delete.",
+    "retention": "Let go of what is old and over.",
     "audit": "Read the audit log, prove that it is whole, keep its head elsewhere.",
     "db": "Bring the database to this version's form, or check it.",
     "openapi": "Print the HTTP contract.",

@@ -66,6 +66,15 @@ class _Asking(Connection):
                 raise refusals.of_a_look(error, self.url) from error
             raise
 
+    def fetch(self, path: str, body: Mapping[str, Any], **options: Any) -> bytes:
+        try:
+            return super().fetch(path, body, **options)
+        except NotFoundError:
+            self._check_prefix()
+            raise
+        except TransportError as error:
+            raise refusals.of_a_look(error, self.url) from error
+
     def _check_prefix(self) -> None:
         """Refuse an address with a path below which there is no AtMem: everything there would be "not found"."""
         prefix = urlsplit(self.url).path

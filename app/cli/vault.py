@@ -14,6 +14,7 @@ VERBS: Final[dict[str, tuple[str, str]]] = {
     "lock": ("vault_keys", "Lock the vault in every process."),
     "unlock": ("vault_keys", "Unlock it in every process."),
     "rotate": ("vault_keys", "Put a new master key in place of the one that there is."),
+    "capture": ("vault_capture", "Show what is kept of what agents do, or change it."),
     "backup": ("vault_backup", "Write everything into one sealed file, or prove one."),
     "restore": ("vault_restore", "Put a backup in the place of the instance."),
     "close-recovery": ("vault_close_recovery", "Let work be created enabled again after a restore."),
