@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import subprocess
+import sys
 import threading
 import time
 
@@ -15,6 +17,7 @@ from app.auth import passwords
 from app.auth.passwords import Passwords, check_new, check_text, temporary_password
 from app.auth.settings import CHEAP_HASHING, HashingSettings
 from continuity.errors import MalformedError, UnavailableError
+from tests.servers import ROOT
 
 CHEAP = Passwords(CHEAP_HASHING)
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=128)
@@ -175,3 +178,49 @@ def test_a_flood_of_sign_ins_does_not_hold_every_thread():
 
     assert time.perf_counter() - started < 5
     assert busy.hash("bright otter sails north")
+
+
+@pytest.mark.parametrize("what", ["hash", "verify", "verify_nothing"])
+def test_whatever_needs_a_hash_waits_for_a_slot(what):
+    """One way past the bound would be enough for a flood to take all memory (R04)."""
+    busy = Passwords(HashingSettings(memory_kib=8, time_cost=1, slots=1, wait_s=0.01))
+    stored = busy.hash("bright otter sails north")
+    given = {"hash": ("x" * 12,), "verify": (stored, "x" * 12), "verify_nothing": ("x" * 12,)}[what]
+
+    with busy._slot(), pytest.raises(UnavailableError) as refused:
+        getattr(busy, what)(*given)
+
+    assert refused.value.retry_after_s > 0
+
+
+FLOOD = """
+import resource, sys, threading
+from app.auth.passwords import Passwords
+from app.auth.settings import HashingSettings
+from continuity.errors import UnavailableError
+
+passwords = Passwords(HashingSettings())
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+refused = []
+
+def attempt():
+    try:
+        passwords.verify_nothing("bright otter sails north")
+    except UnavailableError:
+        refused.append(1)
+
+threads = [threading.Thread(target=attempt) for _ in range(100)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+print(grown // 1024 if sys.platform == "linux" else grown // 1024 ** 2, len(refused))
+"""
+
+
+def test_a_hundred_sign_ins_at_once_do_not_take_a_hundred_times_the_memory():
+    done = subprocess.run([sys.executable, "-c", FLOOD], cwd=ROOT, capture_output=True, text=True, check=True)
+    grown_mib, refused = map(int, done.stdout.split())
+
+    # Two slots of 64 MiB, what threads need, and room for the allocator; all hundred would take 6,400.
+    assert grown_mib < 512
+    assert refused > 50

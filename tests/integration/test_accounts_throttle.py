@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import statistics
 import threading
+import time
 
 import pytest
 from argon2 import PasswordHasher
@@ -10,7 +12,7 @@ from argon2 import PasswordHasher
 from app.auth import services
 from app.auth.accounts import LOCAL
 from app.auth.schema import throttle, users
-from app.auth.settings import CHEAP_HASHING, AuthSettings, ThrottleSettings
+from app.auth.settings import CHEAP_HASHING, AuthSettings, HashingSettings, ThrottleSettings
 from app.auth.signin import Visit
 from app.auth.throttle import canonical
 from continuity.errors import MalformedError, ThrottledError, UnauthenticatedError
@@ -195,6 +197,24 @@ class TestOneAnswerAndOneHash:
             del hashes[:]
 
         assert len(told) == 1
+
+    def test_takes_the_same_time(self, here, branches):
+        """Under a hash that takes some milliseconds: whoever paid none, or two, would stand out by half or twice."""
+        slow = HashingSettings(memory_kib=16_384, time_cost=1, parallelism=1)
+        lavish = ThrottleSettings(per_account=1_000, per_address=10_000, overall=10_000)
+        here.auth = install_again(here, AuthSettings(hashing=slow, throttle=lavish))
+        here.change(users, password_hash=PasswordHasher(
+            time_cost=1, memory_cost=16_384, parallelism=1
+        ).hash("bright otter sails north"))  # fmt: skip
+        taken: dict[str, list[float]] = {name: [] for name in branches}
+        for _ in range(15):
+            for name, (username, password) in branches.items():
+                begun = time.process_time()
+                attempt(here, username, password)
+                taken[name].append(time.process_time() - begun)
+        medians = {name: statistics.median(each) for name, each in taken.items()}
+
+        assert max(medians.values()) < 2 * min(medians.values()), medians
 
 
 def test_what_is_no_password_costs_no_hash_and_no_attempt(here, hashes):
