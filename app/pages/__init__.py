@@ -22,6 +22,7 @@ explanations    every reason of the decision table in words; `conflicts`: every 
 activity        Activity → Resume work: what was observed, one workflow of it, and the files of both
 asking          what the page of activity was asked for; `activity_view`: its values; `costchart`: its chart
 audit           Settings → Audit: the list, an entry, verifying; `audit_view`, `audit_words`, `audit_files`: its values
+evidence        Evidence: runs, records, a transcript, taking away, destroying; `evidence_view`: its values
 money           what something cost in words: known, at least, not known, contradicted
 activity_downloads  JSON and CSV of what was observed; `spreadsheet`: cells that are no formulas
 wording         words for capabilities, modes, outcomes and spans of time
@@ -43,6 +44,7 @@ from app.pages import (
     controls,
     destinations,
     display,
+    evidence,
     home,
     notes,
     password,
@@ -64,6 +66,7 @@ BLUEPRINTS: Final[tuple[Blueprint, ...]] = (
     controls.blueprint,
     activity.blueprint,
     audit.blueprint,
+    evidence.blueprint,
     settings.blueprint,
 )
 """Every blueprint of pages; each names its whole paths."""

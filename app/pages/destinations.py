@@ -17,7 +17,7 @@ from urllib.parse import parse_qsl, urlencode
 
 from flask import current_app, request, url_for
 
-from app.paths import WORKFLOW_ID
+from app.paths import EVIDENCE_ID, WORKFLOW_ID
 
 HOME: Final = "home.index"
 NEXT: Final = "next"
@@ -56,6 +56,12 @@ _PLACES: Final = {
         "audit_pages.index",
         filters={"action": _ACTION, "actor": _ACTOR, "object": _ID, "result": _WORD, "from": _DAY, "to": _DAY},
     ),
+    "evidence": _Place("evidence_pages.index", filters={"workspace": _NAME}),
+    "evidence-records": _Place(
+        "evidence_pages.records",
+        filters={"run": _ID, "producer": _ID, "kind": _ID, "workspace": _NAME, "from": _DAY, "to": _DAY},
+    ),
+    "run": _Place("evidence_pages.show", "evidence_id", re.compile(EVIDENCE_ID)),
     "audit-check": _Place("audit_pages.check"),
     "observed": _Place("activity.show", "workflow_id", _ID),
 }  # fmt: skip
