@@ -170,8 +170,8 @@ def manifest(*, server: Server, run: str, as_json: bool) -> None:
 @as_anybody
 @json_option
 def export(
-    *, server: Server, run: str, is_plain: bool, passphrase_file: IO[bytes] | None, output: Path | None, overwrite: bool,
-    is_sure: bool, as_json: bool,
+    *, server: Server, run: str, is_plain: bool, passphrase_file: IO[bytes] | None, output: Path | None,
+    overwrite: bool, is_sure: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Take RUN, or a workflow by its id, away in a file that only a passphrase opens. `open` reads it back."""
     from app import exports
