@@ -213,7 +213,9 @@ class VaultLife:
             progress = self._rotation.start(caller)
             if progress.state == "adding":
                 progress = self._rotation.step() or progress
-            return progress
+        # Nobody else is known to drive it: the housekeeping of this process need not wait.
+        self._left = progress
+        return progress
 
     def run(self, tell: Callable[[RotationProgress], None]) -> RotationProgress | None:
         """Drive the rotation until it is over, for a command. Raises as `Rotation.step`."""
