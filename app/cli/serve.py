@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import errno
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
@@ -51,7 +50,6 @@ def command(
     from app import instance, vaults, wiring
 
     _check_host(host)
-    _forbid_core_dumps()
     wanted = dataclasses.replace(settings(), host=host, port=port, workers=workers, threads=threads)
     _check_workers(wanted)
     overrides = ctx.find_object(wiring.Overrides) or wiring.Overrides()
@@ -109,14 +107,6 @@ def _noted(final: Settings, address: str) -> Iterator[None]:
     finally:
         instance.drop_note(final, note)
         instance.forget_address(final, here)
-
-
-def _forbid_core_dumps() -> None:
-    """A crash must not leave the keys in a file."""
-    if sys.platform != "win32":
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 def _check_host(host: str) -> None:

@@ -116,12 +116,24 @@ class Group(Polite, click.Group):
     command_class = Command
 
 
+def _forbid_core_dumps() -> None:
+    """Whoever works on an instance may hold its keys: a crash must not leave them in a file."""
+    if sys.platform != "win32":
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
 class InstanceCommand(Command):
     """A command that works on an instance of this host, and says in its help which one that is."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         options.setdefault("epilog", INSTANCE)
         super().__init__(*arguments, **options)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        _forbid_core_dumps()
+        return super().invoke(ctx)
 
 
 class InstanceGroup(Group):
