@@ -21,11 +21,12 @@ from continuity.services.threads_views import ThreadViews, record_view
 from continuity.store import threads as statements
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from sqlalchemy import Connection
 
     from continuity.store.store import Store
+    from continuity.store.workflows import AnyRow
 
 BATCH: Final = 100
 PAGE: Final = 1_000
@@ -56,14 +57,15 @@ class ThreadChecker:
         findings: list[Finding] = []
         before: int | None = None
         while True:
-            rows = self.store.read(
-                lambda connection, before=before: statements.page(connection, before=before, count=BATCH)
-            )
+            rows = self._batch(before)
             for row in rows:
                 findings += self._check_one(row.thread_id)
             if len(rows) < BATCH:
                 return findings
             before = rows[-1].thread_pk
+
+    def _batch(self, before: int | None) -> Sequence[AnyRow]:
+        return self.store.read(lambda connection: statements.page(connection, before=before, count=BATCH))
 
     def _check_one(self, thread_id: str) -> list[Finding]:
         def work(connection: Connection) -> list[str]:
@@ -140,7 +142,8 @@ class ThreadChecker:
 
 def _generation_problems(record: dict[str, Any], generations: list[int]) -> Iterator[str]:
     """Say whether a worker's record stands under another claim than the newest."""
-    if record["generation"] is not None and record["generation"] != (generations or [None])[-1]:
+    newest = generations[-1] if generations else None
+    if record["generation"] is not None and record["generation"] != newest:
         yield f"record {record['seq']} was written under a claim that was not the newest"
 
 

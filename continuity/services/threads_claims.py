@@ -81,7 +81,7 @@ class ThreadClaims:
         try:
             opened = self.ledger.open_living(row)
         except (ConflictError, DecryptionError, IntegrityError):
-            # One that is damaged, or was deleted before an older database was put back, must not keep all others waiting.
+            # One that is damaged, or was deleted before a database was put back, must not keep all others waiting.
             return None
         reading = self.ledger.reading(connection)
         at_us = clocks.dispatch_time_us(reading, opened.head.clock_high_water_us, opened.vault.clock_high_water_us)
