@@ -80,6 +80,7 @@ class AccountView:
     is_enabled: bool
     must_change_password: bool
     has_second_factor: bool
+    signed_in_at_us: int | None
     created_at_us: int
 
 
@@ -368,7 +369,8 @@ def _list(connection: Connection) -> list[AccountView]:
         AccountView(
             row.user_id, row.username, Role(row.role), tuple(sorted(of.get(row.user_pk, []))),
             is_enabled=row.disabled_at is None, must_change_password=row.temporary_until is not None,
-            has_second_factor=row.user_pk in with_factor, created_at_us=row.created_at,
+            has_second_factor=row.user_pk in with_factor, signed_in_at_us=row.signed_in_at,
+            created_at_us=row.created_at,
         )
         for row in rows
     ]  # fmt: skip

@@ -89,6 +89,36 @@ def set_role(ctx: click.Context, *, username: str, role: str, as_json: bool) -> 
         _show_account(wiring, username, as_json=as_json)
 
 
+@command.command("set-workspaces")
+@click.argument("username")
+@click.option("--workspace", "workspaces", multiple=True, required=True, help="One the person belongs to; repeat it.")
+@json_option
+@click.pass_context
+def set_workspaces(ctx: click.Context, *, username: str, workspaces: tuple[str, ...], as_json: bool) -> None:
+    """Let the person belong to exactly these workspaces, from the next request on. Sessions go on."""
+    from app.auth.accounts import LOCAL
+
+    with _wired(ctx) as wiring:
+        wiring.auth.accounts.set_workspaces(username, workspaces, by=LOCAL)
+        _show_account(wiring, username, as_json=as_json)
+
+
+@command.command("end-sessions")
+@click.argument("username")
+@json_option
+@click.pass_context
+def end_sessions(ctx: click.Context, *, username: str, as_json: bool) -> None:
+    """End all sessions of the person, from their next request on. Password and account stay as they are."""
+    from app.auth.accounts import LOCAL
+
+    with _wired(ctx) as wiring:
+        ended = wiring.auth.others_sessions.end_all(wiring.auth.people.named(username).user_id, by=LOCAL)
+    if as_json:
+        print_json({"username": username, "ended": ended})
+    else:
+        click.echo(f"{ended} {'session' if ended == 1 else 'sessions'} of {username} ended.", err=True)
+
+
 @command.command("disable")
 @click.argument("username")
 @json_option
@@ -329,6 +359,7 @@ def _account(account: AccountView) -> dict[str, object]:
         "password_change_required": account.must_change_password,
         "second_factor": account.has_second_factor,
         "created": account.created_at_us // 1_000_000,
+        "last_signed_in": None if account.signed_in_at_us is None else account.signed_in_at_us // 1_000_000,
     }
 
 

@@ -309,3 +309,29 @@ class TestSecondFactor:
         assert policy()["administrators_need_second_factor"] is True
         assert "yes" in users("require-second-factor").stdout
         assert policy("off")["administrators_need_second_factor"] is False
+
+
+def test_workspaces_are_set_as_on_the_page(users):
+    users("create", "ada", "--workspace", "north")
+
+    changed = json.loads(users("set-workspaces", "ada", "--workspace", "south", "--workspace", "east", "--json").stdout)
+
+    assert changed["workspaces"] == ["east", "south"]
+    assert listed(users)["ada"]["workspaces"] == ["east", "south"]
+    users("set-workspaces", "ada", exit_code=2)
+    assert ABSENT in users("set-workspaces", "nobody", "--workspace", "south", exit_code=1).output
+
+
+def test_sessions_are_ended_as_on_the_page(users, fresh_instance):
+    users("create", "ada")
+    settings = load_settings({"ATMEM_INSTANCE": str(fresh_instance.folder)})
+    temporary = json.loads(users("reset-password", "ada", "--json").stdout)["password"]
+    with built(settings, overrides=OVERRIDES) as wiring:
+        for _ in range(2):
+            wiring.auth.sign_in.sign_in("ada", temporary, visit=VISIT, replaced=None)
+
+    assert listed(users)["ada"]["last_signed_in"] > 1_700_000_000
+    assert listed(users)["administrator"]["last_signed_in"] is None
+    assert json.loads(users("end-sessions", "ada", "--json").stdout) == {"username": "ada", "ended": 2}
+    assert "0 sessions of ada ended" in users("end-sessions", "ada").stderr
+    assert ABSENT in users("end-sessions", "nobody", exit_code=1).output
