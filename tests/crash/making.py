@@ -14,7 +14,8 @@ import sqlalchemy as sa
 from app import wiring
 from app.cli import main as atmem
 from app.config import load_settings
-from continuity.services.callers import Caller, CallerKind
+from continuity.services.callers import Caller, CallerKind, Role
+from continuity.store import evidence
 from tests.crash import forks
 from tests.entry import OVERRIDES
 
@@ -69,8 +70,23 @@ def deletion(*, workflow_id: str, environment: dict[str, str], report: str, last
     Path(report).write_text(str(count))
 
 
+def evidence_deletion(*, evidence_id: str, environment: dict[str, str], report: str, last: int = 0) -> None:
+    """Delete a run of evidence in several batches; die before step number `last`. Writes down how many there were."""
+    settings = load_settings(environment)
+    steps = Steps(last)
+    caller = Caller(CallerKind.PERSON, "user:1", "req_1", workspaces=None, home_workspace=1, role=Role.ADMINISTRATOR)
+    evidence.DESTROYED_AT_ONCE = 2
+    with wiring.built(settings, overrides=OVERRIDES) as built:
+        sa.event.listen(sa.Engine, "before_cursor_execute", steps.step)
+        sa.event.listen(sa.Engine, "commit", steps.step)
+        sys.addaudithook(steps.audit)
+        built.services.evidence_deletions.delete(caller, evidence_id)
+    count = steps.count
+    Path(report).write_text(str(count))
+
+
 if __name__ == "__main__":
     # Once, and not in each child.
-    for name in ("cli.init", "cli.db", "cli.users", "wiring"):
+    for name in ("cli.init", "cli.db", "cli.users", "cli.vault_keys", "cli.vault_check", "vault_checks", "wiring"):
         importlib.import_module(f"app.{name}")
-    forks.main({"command": command, "deletion": deletion})
+    forks.main({"command": command, "deletion": deletion, "evidence_deletion": evidence_deletion})
