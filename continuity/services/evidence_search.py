@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from continuity.decisions import clocks
 from continuity.errors import ConflictError, DecryptionError, IntegrityError
 from continuity.evidence import EVIDENCE_ID, ListRuns, SearchEvidence
 from continuity.limits import SECOND_US
@@ -88,7 +89,8 @@ class EvidenceSearch:
         """Return the cursors of this question, the time, and where to go on."""
         row = connection.execute(workflows.VAULT).one()
         self.ledger.facts(row)
-        now_us = self.ledger.read_clock(row.now_us).now_us
+        # Never below the vault's mark: a clock that is set back prolongs no cursor.
+        now_us = clocks.stamp_us(self.ledger.read_clock(row.now_us), row.vault_mark)
         cursors = Cursors(self.runs.vault, caller.actor, request.question, row.vault_epoch)
         return cursors, now_us, None if request.cursor is None else cursors.read(request.cursor, now_us=now_us)
 

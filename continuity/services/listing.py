@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from continuity import limits
+from continuity.decisions import clocks
 from continuity.decisions.phases import Phase
 from continuity.errors import ConflictError, DecryptionError, IntegrityError, MalformedError
 from continuity.services import documents
@@ -78,7 +79,8 @@ class Listing:
     def _page(self, connection: Connection, caller: Caller, request: ListRequest) -> dict[str, Any]:
         row = connection.execute(statements.VAULT).one()
         self.ledger.facts(row)
-        now_us = self.ledger.read_clock(row.now_us).now_us
+        # Never below the vault's mark: a clock that is set back prolongs no cursor.
+        now_us = clocks.stamp_us(self.ledger.read_clock(row.now_us), row.vault_mark)
         cursors = Cursors(self.ledger.vault, caller.actor, request.question, row.vault_epoch)
         before = None if request.cursor is None else cursors.read(request.cursor, now_us=now_us)
         rows, floor = self._rows(connection, caller, request, before)
