@@ -24,8 +24,8 @@ _MAY: Final = {
     Role.OPERATOR: "You review and control the work of your workspaces, and confirm outcomes.",
     Role.INVESTIGATOR: "You read the work of your workspaces. You change nothing.",
     Role.ADMINISTRATOR: (
-        "You see all workspaces and decide everything that operators decide. People are managed on the host, with "
-        "the command atmem users."
+        "You see all workspaces, decide everything that operators decide, and manage people, credentials and the "
+        "vault in Settings."
     ),
 }
 

@@ -64,6 +64,13 @@ _PLACES: Final = {
     "run": _Place("evidence_pages.show", "evidence_id", re.compile(EVIDENCE_ID)),
     "audit-check": _Place("audit_pages.check"),
     "observed": _Place("activity.show", "workflow_id", _ID),
+    "people": _Place("settings.people"),
+    "person": _Place("settings.people_show", "user_id", re.compile("usr_[0-9a-f]{20}")),
+    "sessions": _Place("settings.sessions"),
+    "credentials": _Place("settings.credentials"),
+    "credential": _Place("settings.credentials_show", "credential_id", re.compile("crd_[0-9a-f]{20}")),
+    "vault": _Place("settings.vault"),
+    "about": _Place("settings.about"),
 }  # fmt: skip
 
 _FILES: Final = {"audit_pages.entries_csv": "audit_pages.index", "audit_pages.entries_json": "audit_pages.index",
