@@ -20,6 +20,7 @@ FORMAT: Final = 1
 HEAD: Final = "head.json"
 KEYS: Final = "vault.key"
 SECRET: Final = "secret.key"  # noqa: S105 - the name of a part
+OLDER_SECRETS: Final = "secret.older"
 SHRED: Final = "shred.list"
 DATABASE: Final = "database.sqlite"
 TABLE: Final = "table."

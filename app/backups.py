@@ -215,6 +215,9 @@ def _write_small(wiring: Wiring, parts: PartWriter, head: Head, keyring: Keyring
     parts.add(contents.HEAD, [head.spelled()])
     parts.add(contents.KEYS, [kept_keys.content(keyring)])
     parts.add(contents.SECRET, [instance.read_secret_key(settings)])
+    older = settings.instance / instance.OLDER_SECRETS
+    if older.exists():
+        parts.add(contents.OLDER_SECRETS, _blocks(older))
     # After the copy: whatever the copy knows to be on the list is on it.
     parts.add(contents.SHRED, _blocks(settings.shred_list))
 

@@ -143,7 +143,7 @@ def _unpack(plan: _Plan, stream: IO[bytes]) -> _Unpacked:
     settings, size_bytes, small = plan.settings, os.fstat(stream.fileno()).st_size, dict[str, bytes]()
     for name, blocks in backups.parts_of(stream, plan.text):
         plan.tell("reading", stream.tell(), size_bytes)
-        if name in {contents.HEAD, contents.KEYS, contents.SECRET}:
+        if name in {contents.HEAD, contents.KEYS, contents.SECRET, contents.OLDER_SECRETS}:
             small[name] = backups.small(blocks)
         elif name in {contents.SHRED, contents.DATABASE} or name.startswith(contents.TABLE):
             place = _place(settings, name)
@@ -160,7 +160,8 @@ def _unpack(plan: _Plan, stream: IO[bytes]) -> _Unpacked:
     keyring = kept_keys.opened(small[contents.KEYS])
     shred_list, deletions = _choose_list(settings, head, keyring)
     unpacked = _Unpacked(head, keyring, shred_list, deletions)
-    _prepare_files(plan, unpacked, secret=small[contents.SECRET])
+    _prepare_secrets(settings, unpacked, small)
+    _prepare_keys(plan, unpacked)
     return unpacked
 
 
@@ -215,12 +216,21 @@ def _choose_list(settings: Settings, head: Head, keyring: Keyring) -> tuple[Shre
     )
 
 
-def _prepare_files(plan: _Plan, unpacked: _Unpacked, *, secret: bytes) -> None:
-    settings = plan.settings
-    files.create(prepared(settings.secret_key_file), lambda: secret)
-    unpacked.moves.append((prepared(settings.secret_key_file), settings.secret_key_file))
+def _prepare_secrets(settings: Settings, unpacked: _Unpacked, small: dict[str, bytes]) -> None:
+    """Prepare what signs and seals beside the vault; second factors of the backup open with these alone."""
+    places = {
+        contents.SECRET: settings.secret_key_file, contents.OLDER_SECRETS: settings.instance / instance.OLDER_SECRETS
+    }  # fmt: skip
+    for name, place in places.items():
+        if name in small:
+            files.create(prepared(place), partial(small.__getitem__, name))
+            unpacked.moves.append((prepared(place), place))
     if unpacked.deletions == "backup":
         unpacked.moves.append((prepared(settings.shred_list), settings.shred_list))
+
+
+def _prepare_keys(plan: _Plan, unpacked: _Unpacked) -> None:
+    settings = plan.settings
     if settings.vault_key_source == "file":
         FileKeyProvider(prepared(settings.vault_key_file)).store(unpacked.keyring)
         unpacked.moves.append((prepared(settings.vault_key_file), settings.vault_key_file))
@@ -372,7 +382,10 @@ def _sweep(settings: Settings) -> None:
     """Throw away what a restore has prepared that was not decided. Needs the lock."""
     if (settings.instance / replacing.JOURNAL).exists():
         return
-    places = [settings.secret_key_file, settings.shred_list, settings.vault_key_file]
+    places = [
+        settings.secret_key_file, settings.instance / instance.OLDER_SECRETS, settings.shred_list,
+        settings.vault_key_file,
+    ]  # fmt: skip
     database = database_file(settings) or settings.instance / contents.DATABASE
     for path in map(prepared, places):
         files.destroy(path)
