@@ -113,7 +113,8 @@ class Sources:
 
     def finish_lock(self, state: RingState) -> None:
         """Finish a lock that was killed behind its flag."""
-        if self.kind == "file" and self._settings.vault_key_file.exists():
+        plain = self._settings.vault_key_file
+        if self.kind == "file" and (plain.exists() or files.partial_of(plain).exists()):
             self._finish(state, self._destroy_plain)
 
     def finish_unlock(self, state: RingState) -> None:
@@ -128,7 +129,12 @@ class Sources:
 
     def _destroy_plain(self) -> None:
         plain = FileKeyProvider(self._settings.vault_key_file)
+        # Nobody was ever told of what is half written.
+        files.destroy(files.partial_of(plain.path))
         if not plain.path.exists():
+            return
+        if files.is_wiped(plain.path):
+            files.destroy(plain.path)
             return
         ring = plain.load()
         row = self._store.read(lambda connection: connection.execute(statements.PROVABLE).one())

@@ -147,7 +147,7 @@ def replace(path: Path, make_content: Callable[[], bytes]) -> None:
     if path.exists() or path.is_symlink():
         with opened(path, os.O_RDONLY):
             pass
-    partial = path.with_name(f"{path.name}.new")
+    partial = partial_of(path)
     # Of a process that was killed at it: nobody was told of what it holds.
     destroy(partial)
     create(partial, make_content)
@@ -159,6 +159,21 @@ def replace(path: Path, make_content: Callable[[], bytes]) -> None:
     problem = _synced(path.parent)
     if problem:
         raise KeySourceError(f"{path} {problem}.")
+
+
+def partial_of(path: Path) -> Path:
+    """Return the name under which `replace` writes first; a killed process leaves such a file."""
+    return path.with_name(f"{path.name}.new")
+
+
+def is_wiped(path: Path) -> bool:
+    """Say whether a file of text is what a killed `destroy` has left: overwritten in part or whole.
+
+    Raises:
+        KeySourceError: It cannot be read, or is not private.
+    """
+    with opened(path, os.O_RDONLY) as descriptor:
+        return b"\0" in read_from(descriptor, 0)
 
 
 def destroy(path: Path) -> None:

@@ -11,14 +11,12 @@ from alembic import command
 
 from app import databases, migrating, wiring
 from app.config import load_settings
-from continuity.services.callers import Caller, CallerKind
-from continuity.services.checking import Checker
+from continuity.services.callers import CallerKind
 from continuity.wire import CreateWorkflow
+from tests.crash.commanding import Commands, operator, points
 from tests.crash.forks import Forks
-from tests.servers import environment, initialised
+from tests.servers import initialised
 
-POINTS = 8
-"""So many of a command's steps are tried, the first and the last among them; each on a fresh copy."""
 BEFORE_PROOFS = "0004"
 ONE = {"workflow_key": "one", "operations": [{"name": "publish", "tool": "publisher"}], "activate": True}
 
@@ -28,58 +26,6 @@ def forks() -> Iterator[Forks]:
     forks = Forks("tests.crash.making")
     yield forks
     forks.close()
-
-
-class Commands:
-    """Runs commands on an instance; each is a process of its own."""
-
-    def __init__(self, forks, folder, extra=None) -> None:
-        self.forks, self.folder = forks, folder
-        self.settings = load_settings({"ATMEM_INSTANCE": str(folder), **(extra or {})})
-        self.environment = environment(folder, extra)
-        self.report = folder.with_name(f"{folder.name}.report")
-
-    def run(self, *arguments, last=0):
-        """Return how it ended and what it printed."""
-        log = self.folder.with_name(f"{self.folder.name}.log")
-        out = log.with_name(f"{log.name}.out")
-        for path in (log, out):
-            path.unlink(missing_ok=True)
-        process = self.forks.start(
-            "command", log=log, arguments=list(arguments), environment=self.environment, report=str(self.report),
-            last=last,
-        )  # fmt: skip
-        status = self.forks.wait(process)
-        assert "Traceback" not in log.read_text(), log.read_text()
-        return status, out.read_text() + log.read_text()
-
-    def count(self, *arguments):
-        """Run to the end; return how many steps it took."""
-        assert self.run(*arguments)[0] == 0
-        return int(self.report.read_text())
-
-    def problems(self):
-        with wiring.built(self.settings) as built:
-            found = Checker(built.store, built.services.attempts.ledger).check()
-            assert built.services.listing.page(operator(), _everything())["workflows"] is not None
-        return [*wiring.check_database(self.settings), *found]
-
-
-def operator(**fields):
-    return Caller(**{
-        "kind": CallerKind.OPERATOR, "actor": "cred:1", "request_id": "req_1", "workspaces": None,
-        "home_workspace": 1, "principal": "op", **fields,
-    })  # fmt: skip
-
-
-def _everything():
-    from continuity.wire import ListRequest  # noqa: PLC0415
-
-    return ListRequest()
-
-
-def points(steps, most=POINTS):
-    return sorted({1 + round(number * (steps - 1) / (most - 1)) for number in range(most)})
 
 
 def killed_and_run_again(commands, *arguments, at):
