@@ -32,6 +32,8 @@ OFFENCES = [
     ("server-without-sdk", "app/wiring.py", "import continuity.client"),
     ("server-without-sdk", "app/cli/__init__.py", "import continuity.tools"),
     ("vault-knows-errors-only", "continuity/vault/place.py", "import continuity.limits"),
+    ("cleartext-is-marked", "app/wiring.py", "import continuity.vault.cleartext"),
+    ("cleartext-is-marked", "continuity/vault/parts.py", "import continuity.vault.cleartext"),
     ("core-is-pure", "continuity/decisions/states.py", "import time"),
     ("core-is-pure", "continuity/wire.py", "import os"),
     ("core-is-pure", "continuity/jsontext.py", "import io"),
