@@ -51,8 +51,9 @@ _LOCAL: Final = "http://127.0.0.1:8768"
 _FIRST_STEPS: Final = """\
 export ATMEM_EVIDENCE_TOKEN="$(atmem continuity credential \\
   --principal my-agent --token-only{option})"
-curl -sS {url}/v1/evidence -H "Authorization: Bearer $ATMEM_EVIDENCE_TOKEN" \\
-  -H 'Content-Type: application/json' -d '{{"run_id":"first-run","producer":"my-agent","epoch":1,
+printf 'Authorization: Bearer %s' "$ATMEM_EVIDENCE_TOKEN" | curl -sS -H @- \\
+  {url}/v1/evidence -H 'Content-Type: application/json' \\
+  -d '{{"run_id":"first-run","producer":"my-agent","epoch":1,
   "event_id":"1","kind":"text","content":"Hello.","time":'"$(date +%s)"'}}'"""
 
 WORDS["evidence_moved"] = "That place in the list is no longer kept. These are the newest."
