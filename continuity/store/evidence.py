@@ -157,15 +157,15 @@ def page(connection: Connection, asked: Question, *, count: int) -> tuple[Sequen
     found: list[AnyRow] = []
     floor = 0
     for place, indexes in asked.places.items():
-        statement = _LISTED.where(evidence_runs.c.deleting_at.is_(None), *_times(asked), *_within(bounds, evidence))
         if indexes:
             leading = _rarest(connection, indexes, bounds)
             place_floor = _floor(connection, leading, bounds)
             floor = max(floor, place_floor)
-            statement = _having(statement, indexes, leading, place_floor)
+            statement, number = _having(indexes, leading, place_floor)
         else:
-            statement = statement.where(evidence.c.workspace_pk == place)
-        found += connection.execute(statement.order_by(evidence.c.evidence_pk.desc()).limit(count)).all()
+            statement, number = _LISTED.where(evidence.c.workspace_pk == place), evidence.c.evidence_pk
+        statement = statement.where(evidence_runs.c.deleting_at.is_(None), *_times(asked), *_within(bounds, number))
+        found += connection.execute(statement.order_by(number.desc()).limit(count)).all()
     # Of a place that was looked into further than another only what all were looked into is told.
     found = [row for row in found if row.evidence_pk >= floor]
     return sorted(found, key=lambda row: -row.evidence_pk)[:count], floor
@@ -203,12 +203,12 @@ def _times(asked: Question) -> list[sa.ColumnElement[bool]]:
     return conditions
 
 
-def _within(bounds: _Bounds, table: Any) -> list[sa.ColumnElement[bool]]:
+def _within(bounds: _Bounds, number: sa.ColumnElement[int]) -> list[sa.ColumnElement[bool]]:
     conditions = []
     if bounds.least is not None:
-        conditions.append(table.c.evidence_pk >= bounds.least)
+        conditions.append(number >= bounds.least)
     if bounds.below is not None:
-        conditions.append(table.c.evidence_pk < bounds.below)
+        conditions.append(number < bounds.below)
     return conditions
 
 
@@ -219,7 +219,7 @@ def _rarest(connection: Connection, indexes: Sequence[bytes], bounds: _Bounds) -
     counts = []
     for index in indexes:
         rows = sa.select(evidence_terms.c.evidence_pk).where(
-            evidence_terms.c.term_ix == index, *_within(bounds, evidence_terms)
+            evidence_terms.c.term_ix == index, *_within(bounds, evidence_terms.c.evidence_pk)
         )
         part = rows.order_by(evidence_terms.c.evidence_pk.desc()).limit(LOOKED_AT_MOST).subquery()
         counts.append(connection.execute(sa.select(sa.func.count()).select_from(part)).scalar_one())
@@ -229,23 +229,26 @@ def _rarest(connection: Connection, indexes: Sequence[bytes], bounds: _Bounds) -
 def _floor(connection: Connection, leading: bytes, bounds: _Bounds) -> int:
     """Return the last row that a page looks at; 0 when it comes to the end."""
     rows = sa.select(evidence_terms.c.evidence_pk).where(
-        evidence_terms.c.term_ix == leading, *_within(bounds, evidence_terms)
+        evidence_terms.c.term_ix == leading, *_within(bounds, evidence_terms.c.evidence_pk)
     )
     last = rows.order_by(evidence_terms.c.evidence_pk.desc()).limit(1).offset(LOOKED_AT_MOST - 1)
     return connection.execute(last).scalar_one_or_none() or 0
 
 
-def _having(statement: Any, indexes: Sequence[bytes], leading: bytes, floor: int) -> Any:
-    """Keep the rows of the leading index that have all the others: which comes first is decided here."""
+def _having(indexes: Sequence[bytes], leading: bytes, floor: int) -> tuple[Any, sa.ColumnElement[int]]:
+    """Return the statement for the rows of the leading index that have all the others, and the number of its order.
+
+    That of the index itself: by another column the database would sort all that it finds.
+    """
     led = evidence_terms.alias()
-    statement = statement.join(led, led.c.evidence_pk == evidence.c.evidence_pk)
-    statement = statement.where(led.c.term_ix == leading, led.c.evidence_pk >= floor)
+    number = led.c.evidence_pk
+    statement = _LISTED.join(led, number == evidence.c.evidence_pk).where(led.c.term_ix == leading, number >= floor)
     for index in indexes:
         if index != leading:
             other = evidence_terms.alias()
-            is_had = [other.c.term_ix == index, other.c.evidence_pk == led.c.evidence_pk]
+            is_had = [other.c.term_ix == index, other.c.evidence_pk == number]
             statement = statement.where(sa.exists().where(*is_had).correlate(led))
-    return statement
+    return statement, number
 
 
 def runs(connection: Connection, places: Sequence[int], *, before: int | None, count: int) -> Sequence[AnyRow]:

@@ -143,6 +143,36 @@ def test_one_run_whose_key_is_gone_hides_no_other(at):
     assert [record.get("unreadable", False) for record in at.page()["records"]] == [False, True, True]
 
 
+def test_no_list_scans_or_sorts_what_it_does_not_show(sqlite_store, tmp_path):
+    at, asked = recorded(sqlite_store, tmp_path), []
+    at.several(3)
+    engine = at.at.store.engine
+
+    def note(_connection, _cursor, statement, parameters, *_rest) -> None:
+        if "continuity_evidence" in statement:
+            asked.append((statement, parameters))
+
+    sa.event.listen(engine, "before_cursor_execute", note)
+    now = at.at.clock.now_us() / 1_000_000
+    for question in (
+        {},
+        {"kind": "text"},
+        {"search": "common word1"},
+        {"run": "run-1", "since": now - 100, "until": now},
+    ):
+        at.page(**question)
+    at.listed_runs()
+    at.read()
+    sa.event.remove(engine, "before_cursor_execute", note)
+
+    assert len(asked) > 10
+    for statement, parameters in asked:
+        steps = at.at.store.read(
+            lambda c, s=statement, p=parameters: [row[-1] for row in c.exec_driver_sql(f"EXPLAIN QUERY PLAN {s}", p)]
+        )
+        assert not [step for step in steps if step.startswith("SCAN continuity_") or "TEMP B-TREE" in step], steps
+
+
 # --- a run in its order ---
 
 
