@@ -12,8 +12,9 @@ from tests.servers import ROOT, environment
 
 QUICK = ["tests/security/test_sealed_rows.py", "tests/unit/test_vault_keys.py"]
 ALL = [
-    *QUICK, "tests/unit/test_vault_sealing.py", "tests/unit/test_tokens.py", "tests/unit/test_vault_shred.py", "tests/unit/test_vault_secrecy.py", "tests/unit/test_wire.py",
-    "tests/unit/test_jsontext.py", "tests/unit/test_decisions_begin.py", "tests/unit/test_decisions_outcomes.py",
+    *QUICK, "tests/unit/test_vault_sealing.py", "tests/unit/test_tokens.py", "tests/unit/test_vault_shred.py",
+    "tests/unit/test_vault_secrecy.py", "tests/unit/test_wire.py", "tests/unit/test_jsontext.py",
+    "tests/unit/test_decisions_begin.py", "tests/unit/test_decisions_outcomes.py",
     "tests/integration/test_services_integrity.py", "tests/integration/test_accounts_sessions.py",
     "tests/integration/test_accounts_throttle.py", "tests/web/test_api_matrix.py", "tests/web/test_api_scope.py",
     "tests/web/test_auth_csrf.py", "tests/web/test_auth_signin.py", "tests/web/test_edge_framing.py",

@@ -90,7 +90,8 @@ def test_no_statement_is_made_of_text_that_comes_from_data():
     """Only names of constants stand in text given to the database; each of these places was looked at."""
     looked_at = {
         "app/migrating.py", "app/databases.py", "continuity/store/sqlite.py", "continuity/store/postgresql.py",
-        "continuity/store/writer.py", "continuity/store/copies.py", "observations/schema.py", "observations/workflow_list.py",
+        "continuity/store/writer.py", "continuity/store/copies.py", "observations/schema.py",
+        "observations/workflow_list.py",
     }  # fmt: skip
     for path, tree in modules():
         where = path.relative_to(ROOT).as_posix()
