@@ -223,6 +223,8 @@ CONFLICT_CODES: Final = frozenset({
     "effect_may_still_land", "attempt_limit_reached", "operation_final", "workflow_unfinished",
     "capture_in_use", "last_administrator", "request_conflict", "claim_lost", "cursor_gap",
     "stale_waiting_revision", "already_answered", "capture_off", "evidence_deleted", "evidence_limit_reached",
+    "waiting_cancelled", "thread_busy", "thread_not_running", "thread_stopping", "nothing_to_resume",
+    "control_not_declared", "queue_full", "thread_deleted",
 })  # fmt: skip
 """Codes a `ConflictError` may carry; wire.md's list of 409."""
 
