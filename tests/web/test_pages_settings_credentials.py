@@ -91,6 +91,9 @@ class TestIssuing:
             ({"kind": "continuity_observer", "scope": "s"}, "workspace"),
             ({"scope": "s"}, "scope"),
             ({"workspace": "a/b"}, "workspace"),
+            ({"agents": "writer"}, "agents"),
+            ({"kind": "thread_worker"}, "agents"),
+            ({"kind": "thread_worker", "agents": "a/b"}, "agents"),
             ({"days": "0"}, "days"),
             ({"days": "366"}, "days"),
             ({"days": "1.5"}, "days"),
@@ -110,6 +113,8 @@ class TestIssuing:
             "o": {}, "w": {"kind": "continuity_host", "workflow_id": workflow_id, "workspace": ""},
             "c": {"kind": "continuity_coordinator"},
             "b": {"kind": "continuity_observer", "workspace": "", "scope": "somewhere"},
+            "t": {"kind": "thread_worker", "agents": "writer, reader"},
+            "a": {"kind": "thread_application"},
         }  # fmt: skip
 
         for letter, fields in kinds.items():

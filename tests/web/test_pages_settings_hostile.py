@@ -21,7 +21,7 @@ from tests.web.test_pages_resume_work_hostile import CORPUS, SEEN, Shape, tame
 
 FORMS = {
     "/settings/people/new": ("username", "workspaces"),
-    "/settings/credentials/new": ("principal_id", "workflow_id", "workspace", "scope", "days"),
+    "/settings/credentials/new": ("principal_id", "workflow_id", "workspace", "scope", "agents", "days"),
 }
 SEARCHES = {
     "/settings/people": ("q", "after"),

@@ -44,10 +44,12 @@ WORDS.update({
 _LIMITS: Final = CredentialSettings()
 _DAYS_MOST: Final = _LIMITS.longest_s // DAY_S
 _DAYS: Final = _LIMITS.default_s // DAY_S
+_BETWEEN: Final = re.compile(r"[\s,;]+")
 _POSITION: Final = re.compile(r"([0-9]{1,18})\.(crd_[0-9a-f]{20})")
 _FIELDS: Final = {
     "principal_id": "principal_id", "role": "kind", "run_id": "workflow_id", "workspace_id": "workspace",
     "observation_scope": "scope",
+    "agents": "agents",
 }  # fmt: skip
 """Fields of the form by those of the wire, in whose words a rule is told."""
 
@@ -179,13 +181,15 @@ def _question(given: dict[str, str]) -> CredentialQuestion:
 
 
 def _issuing() -> Sent:
-    sent = forms.read("issue", "principal_id", "kind", "workflow_id", "workspace", "scope", "days", "newest")
+    names = ("principal_id", "kind", "workflow_id", "workspace", "scope", "agents", "days", "newest")
+    sent = forms.read("issue", *names)
     given = sent.values
     sent = sent.lacking(
         principal_id="" if given["principal_id"] else "Name who holds it.",
         kind="" if given["kind"] in _issued() else "Choose one of them.",
         workflow_id=_needed(given, "workflow_id", CallerKind.WORKER, "the workflow that the worker runs"),
         scope=_needed(given, "scope", CallerKind.OBSERVER, "the scope into which it reports"),
+        agents=_needed(given, "agents", CallerKind.THREAD_WORKER, "the agents whose runs it may claim"),
         workspace="An observer has no workspace." if given["workspace"] and _is(given, CallerKind.OBSERVER) else "",
         days=_days_problem(given["days"]),
     )
@@ -214,6 +218,8 @@ def _grant(sent: Sent) -> GrantRequest:
         "workspace_id": given["workspace"] or None, "observation_scope": given["scope"] or None,
         "expires_in_seconds": int(given["days"]) * DAY_S,
     }  # fmt: skip
+    if given["agents"]:
+        asked["agents"] = [name for name in _BETWEEN.split(given["agents"]) if name]
     return GrantRequest.from_json(asked)
 
 
