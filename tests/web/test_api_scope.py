@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.web.matrix import ATTEMPT, BOTH, OPERATION, WORKFLOWS, world_on
+from tests.web.matrix import ATTEMPT, BOTH, OPERATION, PASSPHRASE, WORKFLOWS, world_on
 
 RANDOM = "wf_" + "7" * 32
 SUCCESS = {"outcome": "confirmed_succeeded", "operation_id": "op_x", "effect_id": "e", "result": None}
@@ -242,3 +242,42 @@ def test_ids_of_another_form_are_no_address(world):
 
     for name in (good.upper(), good + "0", good[:-1], "wf_" + "g" * 32, "..", ".", "%2e%2e", f"{good}/", f"{good}%20"):
         assert operator.send("GET", f"{WORKFLOWS}/{name}", None).status_code == 404, name
+
+
+@pytest.mark.parametrize(
+    "asker", ["operator elsewhere", "person: operator elsewhere", "person: investigator elsewhere"]
+)
+def test_evidence_of_others_and_what_does_not_exist_answer_alike(world, asker):
+    somebody = as_somebody(world, asker)
+    theirs, nobodys = world.recorded(), "er_" + "7" * 32
+    name = world.site.wiring.services.evidence_reading.run(world.caller_of("operator"), theirs)["run_id"]
+
+    asked = [(f"/v1/evidence/{known}", f"/v1/evidence/{unknown}", "GET", None, None)
+             for known, unknown in ((theirs, nobodys), (f"{theirs}/manifest", f"{nobodys}/manifest"))]  # fmt: skip
+    for path in ("reconstruct", "replay-manifest", "export/encrypted"):
+        more = {"passphrase": PASSPHRASE} if path.startswith("export") else {}
+        asked += [
+            (f"/v1/evidence/{path}", f"/v1/evidence/{path}", "POST", {"run_id": known, **more},
+             {"run_id": unknown, **more})
+            for known, unknown in ((theirs, nobodys), (name, "never-used"))
+        ]  # fmt: skip
+    for known, unknown, method, body, other in asked:
+        replies = somebody.send(method, known, body), somebody.send(method, unknown, other)
+        assert replies[0].status_code == 404, known
+        assert told(replies[0]) == told(replies[1]), known
+    for known, unknown in ((f"run={theirs}", f"run={nobodys}"), (f"run={name}", "run=never-used"),
+                           ("q=harbour", "q=never"), ("workspace=default", "workspace=nowhere")):  # fmt: skip
+        replies = [somebody.send("GET", f"/v1/evidence?{query}", None) for query in (known, unknown)]
+        assert replies[0].json == {"records": [], "next_cursor": None}, known
+        assert told(replies[0]) == told(replies[1])
+
+
+def test_an_administrators_deletion_is_the_only_one_of_evidence(world):
+    theirs = world.recorded()
+    body = {"run_id": theirs, "confirmation": theirs}
+    for asker, status in (
+        ("operator elsewhere", 404), ("person: operator elsewhere", 404), ("operator", 403), ("operator of all", 403),
+        ("person: operator", 403), ("person: administrator", 200),
+    ):  # fmt: skip
+        reply = as_somebody(world, asker).send("POST", "/v1/evidence/delete", body)
+        assert reply.status_code == status, asker
