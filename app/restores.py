@@ -37,6 +37,7 @@ from continuity.vault.passphrase import DEFAULT_COST, Cost
 
 _FOLDER: Final = "restoring"
 _BLOCK_BYTES: Final = 1024 * 1024
+_IN_USE: Final = "Another program has the database open: stop servers, and let commands end. Nothing was changed."
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +281,10 @@ def _replace_sqlite(plan: _Plan, unpacked: _Unpacked) -> Outcome:
     _sync(prepared(database))
     unpacked.moves.append((prepared(database), database))
     plan.tell("deciding", 0, 0)
-    replacing.decide(settings, Journal(tuple(unpacked.moves), replacing.beside_sqlite(database), None))
+    with copies.exclusive(database) as is_ours:
+        if not is_ours:
+            raise BackupError(_IN_USE)
+        replacing.decide(settings, Journal(tuple(unpacked.moves), replacing.beside_sqlite(database), None))
     plan.tell("decided", 0, 0)
     replacing.finish(settings, plan.tell)
     return outcome
@@ -300,10 +304,7 @@ def _replace_postgresql(plan: _Plan, unpacked: _Unpacked) -> Outcome:
         def work(connection: sa.Connection) -> Outcome:
             copies.hurry_not(connection)
             if copies.others(connection):
-                raise BackupError(
-                    "Another program of this product has the database open: stop every server on it, and wait for "
-                    "running commands. Nothing was changed."
-                )
+                raise BackupError(_IN_USE)
             _refill(plan, unpacked, connection)
             plan.tell("renewing", 0, 0)
             outcome = _renew(plan, unpacked, connection, above=above)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import sqlalchemy as sa
 
 from continuity.store import sqlite
+from continuity.store.failures import is_busy
 from continuity.store.sqlite import BEGIN
 
 if TYPE_CHECKING:
@@ -68,6 +69,31 @@ def copy_sqlite(engine: Engine, target: Path, *, progress: Callable[[int, int], 
         finally:
             connection.rollback()
             connection.connection.info.pop(BEGIN, None)
+
+
+@contextmanager
+def exclusive(database: Path) -> Iterator[bool]:
+    """Keep every other connection off a SQLite file.
+
+    Yields:
+        Whether nobody else has it open, which lasts until the end; True also for what is no database.
+    """
+    driver: Any = sqlite.choose_driver()[0]
+    try:
+        connection = driver.connect(f"{database.resolve().as_uri()}?mode=rw", uri=True, timeout=0, isolation_level=None)
+    except driver.Error:
+        yield True
+        return
+    try:
+        is_ours = True
+        try:
+            connection.execute("PRAGMA locking_mode=EXCLUSIVE").close()
+            connection.execute("BEGIN EXCLUSIVE").close()
+        except driver.Error as error:
+            is_ours = not is_busy(error)
+        yield is_ours
+    finally:
+        connection.close()
 
 
 @contextmanager

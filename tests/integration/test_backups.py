@@ -22,6 +22,7 @@ from continuity.errors import (
     ForbiddenError,
     MalformedError,
     NotFoundError,
+    SealedError,
     SealedFileError,
     UnauthenticatedError,
 )
@@ -425,9 +426,42 @@ def test_two_restores_at_once_are_one(place):
 
 def test_no_restore_under_a_running_server(place):
     source = place.backup()
-    refusal = pytest.raises((InstanceError, BackupError), match=r"another server|stop every server")
+    refusal = pytest.raises((InstanceError, BackupError), match=r"another server|stop servers")
     with place.wired(), instance.held(place.settings), refusal:
         place.restore(source)
+
+
+def test_no_restore_under_a_command_that_works_on_the_database(place):
+    source = place.backup()
+
+    with place.wired() as built:
+        create(built, "under-way")
+        with pytest.raises(BackupError, match="has the database open"):
+            place.restore(source)
+        create(built, "goes-on")
+    place.restore(source)
+
+
+def test_a_backup_is_restored_over_a_locked_vault_and_over_a_damaged_database(place):
+    with place.wired() as built:
+        finished(built, "done")
+    source = place.backup()
+    with place.wired() as built:
+        built.vault_life.lock(LOCAL, "another long passphrase")
+
+    place.restore(source)
+    assert place.follow() is None
+    with place.wired() as built:
+        assert every_row_opens(built) == 1
+        built.vault_life.lock(LOCAL, "one more long passphrase")
+        built.vault_life.unlock(LOCAL, "one more long passphrase")
+        assert every_row_opens(built) == 1
+    if not place.extra:
+        database = place.folder / "continuity.db"
+        database.write_bytes(b"damaged" * 10_000)
+        place.restore(source)
+        with place.wired() as built:
+            assert every_row_opens(built) == 1
 
 
 def test_two_backups_at_once_are_one(place):
@@ -437,6 +471,14 @@ def test_two_backups_at_once_are_one(place):
         with pytest.raises(BackupError, match="Another backup"):
             backups.make(built, built.vault_life.keyring, place.folder.parent / "two", TEXT, cost=COST)
         os.close(descriptor)
+
+
+def test_a_locked_vault_is_not_backed_up(place):
+    with place.wired() as built:
+        built.vault_life.lock(LOCAL, "another long passphrase")
+
+    with pytest.raises(SealedError):
+        place.backup()
 
 
 def test_a_newer_programs_backup_replaces_nothing(place, monkeypatch):
