@@ -43,7 +43,8 @@ ROUTES = {
     "evidence_pages.export_workflow": ("GET", "/workflows/{workflow}/export", "list"),
     "evidence_pages.export_workflow_encrypted": ("POST", "/workflows/{workflow}/export/encrypted", READ),
     "evidence_pages.export_workflow_plaintext": ("POST", "/workflows/{workflow}/export/plaintext", CLEAR),
-    "evidence_pages.delete": ("GET", "/{run}/delete", CLEAR), "evidence_pages.delete_run": ("POST", "/{run}/delete", CLEAR),
+    "evidence_pages.delete": ("GET", "/{run}/delete", CLEAR),
+    "evidence_pages.delete_run": ("POST", "/{run}/delete", CLEAR),
 }  # fmt: skip
 FORMS = {"evidence_pages.export_encrypted": SEALED, "evidence_pages.export_workflow_encrypted": SEALED,
          "evidence_pages.export_plaintext": {"confirmation": "yes"},
@@ -243,8 +244,13 @@ class TestReading:
             assert reply.status_code == 303
             assert "cursor" not in reply.headers["Location"]
 
-    @pytest.mark.parametrize("query", ["from=x", "to=2026-13-01", "q=%21%21", "run=a%20b",
-                                       "from=2026-02-02&to=2026-02-01", "kind=" + "a" * 200, "q=a+b+c+d+e+f+g+h+i"])  # fmt: skip
+    @pytest.mark.parametrize(
+        "query",
+        [
+            "from=x", "to=2026-13-01", "q=%21%21", "run=a%20b", "from=2026-02-02&to=2026-02-01", "kind=" + "a" * 200,
+            "q=a+b+c+d+e+f+g+h+i",
+        ],
+    )  # fmt: skip
     def test_a_filter_that_is_none_is_said_beside_it(self, ava, query):
         page = get(ava, f"{EVIDENCE}/records?{query}")
 
