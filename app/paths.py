@@ -6,8 +6,13 @@ from typing import Final
 
 from werkzeug.routing import BaseConverter
 
+from continuity.wire import IDENTIFIER
+
 WORKFLOW_ID: Final = "wf_[0-9a-f]{32}"
 EVIDENCE_ID: Final = "er_[0-9a-f]{32}"
+THREAD_ID: Final = "th_[0-9a-f]{32}"
+THREAD_RUN_ID: Final = "rn_[0-9a-f]{32}"
+WAITING_ID: Final = "wr_[0-9a-f]{32}"
 
 
 class WorkflowConverter(BaseConverter):
@@ -20,3 +25,27 @@ class EvidenceConverter(BaseConverter):
     """``<evidence:evidence_id>`` in a rule."""
 
     regex = EVIDENCE_ID
+
+
+class ThreadConverter(BaseConverter):
+    """``<thread:thread_id>`` in a rule."""
+
+    regex = THREAD_ID
+
+
+class ThreadRunConverter(BaseConverter):
+    """``<run:thread_run_id>`` in a rule."""
+
+    regex = THREAD_RUN_ID
+
+
+class WaitingConverter(BaseConverter):
+    """``<waiting:waiting_id>`` in a rule."""
+
+    regex = WAITING_ID
+
+
+class IdentifierConverter(BaseConverter):
+    """``<identifier:…>`` in a rule: a name that a client chose."""
+
+    regex = IDENTIFIER.pattern

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from continuity import limits
+from continuity.decisions.threads.bounds import AGENTS_PER_WORKER
 from continuity.wire import IDENTIFIER, LEASE_TOKEN
 from observations.events import (
     AMOUNT_MAX,
@@ -223,13 +224,18 @@ class GrantRequest(Request):
     """A credential to issue."""
 
     principal_id: Identifier
-    role: Literal["evidence_collector", "continuity_host", "continuity_coordinator", "continuity_observer"]
+    role: Literal[
+        "evidence_collector", "continuity_host", "continuity_coordinator", "continuity_observer", "thread_worker",
+        "thread_application",
+    ]  # fmt: skip
     run_id: Identifier | None = Field(default=None, description="A worker's workflow; absent for other roles.")
     workspace_id: Identifier | None = None
     observation_scope: Identifier | None = Field(
         default=None, description="Where an observer's events go; absent for other roles."
     )
-    agents: None = Field(default=None, description="Absent for these roles.")
+    agents: Annotated[list[Identifier], Field(min_length=1, max_length=AGENTS_PER_WORKER)] | None = Field(
+        default=None, description="Whose runs a thread worker may claim; absent for other roles."
+    )
     expires_in_seconds: Annotated[int, Field(ge=1, le=31_536_000)] | None = Field(
         default=None, description="90 days when absent."
     )

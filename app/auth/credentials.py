@@ -150,9 +150,10 @@ class Credentials:
         _check_may_issue(caller)
         before = self._store.read(lambda connection: _grant_of(connection, _issuer(connection, caller), credential_id))
         name = self._owners.name(before.owner_pk, epoch=before.epoch)
+        agents = self._owners.agents(before.owner_pk, epoch=before.epoch)
         grant = GrantRequest(
             principal_id=name, kind=CallerKind(before.kind), workflow_id=before.workflow_id,
-            workspace=before.workspace, expires_in_s=expires_in_s, observation_scope=before.scope,
+            workspace=before.workspace, expires_in_s=expires_in_s, observation_scope=before.scope, agents=agents,
         )  # fmt: skip
         return self.issue(caller, grant, newest=newest)
 
@@ -178,7 +179,9 @@ class Credentials:
         if grant.kind is CallerKind.OBSERVER and issuer.scope is not None:
             raise ForbiddenError("Only administrators issue observers' credentials.")
         workspace_pk, workflow_pk = _reach(connection, issuer, grant)
-        owner_pk = self._owners.ensure(connection, grant.principal_id, kind=grant.kind, workspace_pk=workspace_pk)
+        owner_pk = self._owners.ensure(
+            connection, grant.principal_id, kind=grant.kind, workspace_pk=workspace_pk, agents=grant.agents
+        )
         now_us = max(self._clock.now_us(), mark.clock_high_water)
         issued = Issued(
             credential_id=f"crd_{secrets.token_hex(10)}",
@@ -192,7 +195,9 @@ class Credentials:
             owner_pk=owner_pk, issuer_pk=issuer.user_pk, workspace_pk=workspace_pk, workflow_pk=workflow_pk,
             issued_at=now_us, expires_at=issued.expires_at_us, epoch=mark.epoch, scope=grant.observation_scope,
         ))  # fmt: skip
-        detail = {"principal_id": grant.principal_id, "role": grant.kind.value, "run_id": grant.workflow_id}
+        detail = {"principal_id": grant.principal_id, "role": grant.kind.value, "run_id": grant.workflow_id} | (
+            {"agents": sorted(grant.agents)} if grant.agents else {}
+        )
         entry = AuditEntry(
             action="credential.issue", actor=caller.actor, object_id=issued.credential_id, result="done",
             request_id=caller.request_id, detail=detail,

@@ -43,6 +43,8 @@ from continuity.store.store import Store
 _HEADER: Final = re.compile(r"bearer (\S+)", re.IGNORECASE | re.ASCII)
 _REFUSED: Final = "A valid credential is required."
 _USES_MOST: Final = 10_000
+_OWNING: Final = frozenset({CallerKind.COORDINATOR, CallerKind.THREAD_WORKER, CallerKind.APPLICATION})
+"""Kinds to whose principals something belongs."""
 PRODUCER: Final = "env:producer"
 """`Caller.actor` of whoever brings the producer token of the environment."""
 
@@ -109,9 +111,10 @@ class Principals:
             request_id=request_id,
             workspaces=seen,
             home_workspace=home,
-            owner_pk=row.owner_pk if kind is CallerKind.COORDINATOR else None,
+            owner_pk=row.owner_pk if kind in _OWNING else None,
             workflow_id=row.workflow_id,
             principal=self._name(row.owner_pk, epoch=row.epoch),
+            agents=self._agents(row.owner_pk, epoch=row.epoch) if kind is CallerKind.THREAD_WORKER else frozenset(),
         )
 
     def _name(self, owner_pk: int, *, epoch: int) -> str:
@@ -120,6 +123,13 @@ class Principals:
         except SealedError:
             # The token is good. That the vault is locked is for the service to say, if it needs the vault.
             return ""
+
+    def _agents(self, owner_pk: int, *, epoch: int) -> frozenset[str]:
+        try:
+            return self._owners.agents(owner_pk, epoch=epoch)
+        except SealedError:
+            # As above.
+            return frozenset()
 
 
 def _observer(actor: str, *, request_id: str, scope: str) -> Caller:

@@ -11,10 +11,14 @@ from typing import Final, Self
 
 from app.auth.one_time_codes import LONGEST
 from app.auth.settings import CredentialSettings
+from continuity.decisions.threads.bounds import AGENTS_PER_WORKER
 from continuity.services.callers import CallerKind
-from continuity.wire import Fields
+from continuity.wire import IDENTIFIER, Fields
 
-ISSUED: Final = (CallerKind.OPERATOR, CallerKind.WORKER, CallerKind.COORDINATOR, CallerKind.OBSERVER)
+ISSUED: Final = (
+    CallerKind.OPERATOR, CallerKind.WORKER, CallerKind.COORDINATOR, CallerKind.OBSERVER, CallerKind.THREAD_WORKER,
+    CallerKind.APPLICATION,
+)  # fmt: skip
 """Kinds of credentials that this version issues."""
 
 _USERNAME_CHARS: Final = 256
@@ -85,7 +89,7 @@ class GrantRequest:
     """A credential to issue.
 
     `workflow_id` (``run_id`` on the wire) is for workers, and only for them; `observation_scope` for observers, who
-    have no workspace.
+    have no workspace; `agents` for thread workers: whose runs they may claim.
     """
 
     principal_id: str
@@ -94,6 +98,7 @@ class GrantRequest:
     workspace: str | None
     expires_in_s: int
     observation_scope: str | None = None
+    agents: frozenset[str] = frozenset()
 
     @classmethod
     def from_json(cls, value: object) -> Self:
@@ -109,9 +114,8 @@ class GrantRequest:
             raise fields.fail("observation_scope", "the scope of an observer, and absent for every other role")
         if workspace is not None and kind is CallerKind.OBSERVER:
             raise fields.fail("workspace_id", "absent for this role")
-        if fields.take("agents") is not None:
-            raise fields.fail("agents", "absent for this role")
-        made = cls(principal_id, kind, workflow_id, workspace, _expiry(fields), scope)
+        agents = _agents(fields, kind)
+        made = cls(principal_id, kind, workflow_id, workspace, _expiry(fields), scope, agents)
         fields.finish()
         return made
 
@@ -136,6 +140,18 @@ def _kind(fields: Fields) -> CallerKind:
         if value == kind.value:
             return kind
     raise fields.fail("role", f"one of {', '.join(kind.value for kind in ISSUED)}")
+
+
+def _agents(fields: Fields, kind: CallerKind) -> frozenset[str]:
+    value = fields.take("agents")
+    if kind is not CallerKind.THREAD_WORKER:
+        if value is not None:
+            raise fields.fail("agents", "absent for this role")
+        return frozenset()
+    is_list = isinstance(value, list) and 0 < len(value) <= AGENTS_PER_WORKER
+    if not is_list or not all(isinstance(name, str) and IDENTIFIER.fullmatch(name) for name in value):
+        raise fields.fail("agents", f"a list of 1 to {AGENTS_PER_WORKER} names of agents")
+    return frozenset(value)
 
 
 def _expiry(fields: Fields) -> int:

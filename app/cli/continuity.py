@@ -7,33 +7,23 @@ signs in. Issuing and revoking credentials and confirming an outcome is for peop
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import IO, Any, Final
 from urllib.parse import urlencode
 
 import click
 
-from app.cli import refusals, workflow_advice, workflow_text
+from app.cli import credentials, refusals, workflow_advice, workflow_text
 from app.cli.remote import PersonConnection, Server, as_anybody, as_person, connected, signed_in
-from app.cli.terminal import Failure, Group, ask, checked_scope, json_option, print_facts, print_json
+from app.cli.terminal import Failure, Group, ask, json_option, print_json
 from continuity import limits
 from continuity.decisions.phases import Phase
-from continuity.errors import ContinuityError, MalformedError, error_from_code
+from continuity.errors import ContinuityError, MalformedError
 from continuity.jsontext import loads_strict
 from continuity.transport import VIEW_BYTES, Connection
 
 _ROOT: Final = "/v1/continuity"
-_WORKFLOW_ID: Final = re.compile(r"wf_[0-9a-f]{32}")
-_EXPIRY: Final = re.compile(r"([1-9][0-9]{0,8})([smhd])")
-_OPTION_OF: Final = {
-    "principal_id": "--principal", "workspace_id": "--workspace", "run_id": "WORKFLOW_ID",
-    "expires_in_seconds": "--expires in seconds", "observation_scope": "--scope",
-}  # fmt: skip
-_LONGEST_S: Final = 365 * 86_400
-"""The server's own bound; it refuses more in any case."""
-_SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
 @click.group(cls=Group)
@@ -41,102 +31,14 @@ def command() -> None:
     """Credentials, and the work that they are for."""
 
 
-def _checked_id(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
-    if value is not None and not _WORKFLOW_ID.fullmatch(value):
-        raise click.BadParameter("a workflow_id is wf_ and 32 hexadecimal digits.")
-    return value
+command.add_command(credentials.credential)
+command.add_command(credentials.revoke)
 
-
-_workflow_argument = click.argument("workflow_id", callback=_checked_id)
+_workflow_argument = click.argument("workflow_id", callback=credentials.checked_id)
 _operation_option = click.option("--operation", "name", required=True, help="Name of the operation.")
 _reason_option = click.option("--reason", required=True, help="Why; kept with the work and in the audit log.")
 _full_option = click.option("--full", "is_full", is_flag=True, help="Do not cut long values.")
 _yes_option = click.option("--yes", "is_sure", is_flag=True, help="Do not ask.")
-
-
-# --- Credentials ---
-
-
-@command.command("credential")
-@click.argument("workflow_id", required=False, callback=_checked_id)
-@click.option("--principal", "principal_id", required=True, help="Name of who gets it; the same name, the same kind.")
-@click.option("--coordinator", "is_coordinator", is_flag=True, help="For dynamically chosen work in one workspace.")
-@click.option("--observer", "is_observer", is_flag=True, help="For producers of observations; needs --scope.")
-@click.option("--scope", callback=checked_scope, help="Observation scope into which an observer's events go.")
-@click.option("--workspace", help="Workspace it is for; without one an operator's reaches all of the issuer's.")
-@click.option("--expires", default="90d", show_default=True, help="How long it lives: 30m, 12h, 90d.")
-@click.option("--token-only", is_flag=True, help="Print just the secret, for $(…).")
-@as_person
-@json_option
-def credential(
-    *, server: Server, workflow_id: str | None, principal_id: str, is_coordinator: bool, is_observer: bool,
-    scope: str | None, workspace: str | None, expires: str, token_only: bool, as_json: bool,
-) -> None:  # fmt: skip
-    """Issue a credential: a worker's for WORKFLOW_ID, an operator's without one. It is shown this once."""
-    role = _role(workflow_id, is_coordinator=is_coordinator, is_observer=is_observer)
-    if is_observer != (scope is not None):
-        raise click.UsageError("--observer and --scope need each other.")
-    body = {
-        "principal_id": principal_id,
-        "role": role,
-        "run_id": workflow_id,
-        "observation_scope": scope,
-        "workspace_id": workspace,
-        "expires_in_seconds": _seconds(expires),
-    }
-    with signed_in(server) as person, _named_as_options():
-        issued = person.call("POST", "/v1/evidence/grants", {name: value for name, value in body.items() if value})
-    if token_only:
-        click.echo(issued["token"])
-    elif as_json:
-        print_json(issued)
-    else:
-        print_facts({
-            "Principal": issued["principal_id"],
-            "Role": issued["role"],
-            "Expires": workflow_text.moment(issued["expires_at"]),
-            "Token": issued["token"],
-        })  # fmt: skip
-        variable = "ATFLOWS_CONTINUITY_TOKEN" if is_observer else "ATMEM_EVIDENCE_TOKEN"
-        click.echo(f"The token is shown this once. {_HOLDERS[role]} {variable}.", err=True)
-
-
-_HOLDERS: Final = {
-    "evidence_collector": "It is a person's power, for whoever prepares and enables work, not for the agent:",
-    "continuity_host": "Put it where the worker reads",
-    "continuity_coordinator": "Put it where the agent reads",
-    "continuity_observer": "Put it where the producer reads",
-}
-
-
-def _role(workflow_id: str | None, *, is_coordinator: bool, is_observer: bool) -> str:
-    if is_coordinator and is_observer:
-        raise click.UsageError("A credential is a coordinator's or an observer's, not both.")
-    if is_coordinator:
-        if workflow_id is not None:
-            raise click.UsageError("A coordinator makes its own workflows: leave WORKFLOW_ID out.")
-        return "continuity_coordinator"
-    if is_observer:
-        if workflow_id is not None:
-            raise click.UsageError("An observer belongs to no workflow: leave WORKFLOW_ID out.")
-        return "continuity_observer"
-    return "evidence_collector" if workflow_id is None else "continuity_host"
-
-
-@command.command("revoke")
-@click.argument("principal_id")
-@click.option("--workspace", help="Only its credentials for this workspace.")
-@as_person
-@json_option
-def revoke(*, server: Server, principal_id: str, workspace: str | None, as_json: bool) -> None:
-    """End the credentials of PRINCIPAL_ID, from the next request on."""
-    body = {"principal_id": principal_id} | ({"workspace_id": workspace} if workspace else {})
-    with signed_in(server) as person, _named_as_options():
-        done = person.call("POST", "/v1/evidence/revoke", body)
-    if as_json:
-        print_json(done)
-    else:
-        click.echo(f"Revoked: {done['revoked']}.")
 
 
 # --- Work ---
@@ -325,18 +227,6 @@ def _ids_of_key(connection: Connection, workflow_key: object) -> set[str]:
     return set()
 
 
-@contextmanager
-def _named_as_options() -> Iterator[None]:
-    """Turn the names of request fields in a refusal into those of the options that fill them."""
-    try:
-        yield
-    except ContinuityError as error:
-        message = error.message
-        for field, option in _OPTION_OF.items():
-            message = re.sub(rf"\b{field}\b", option, message)
-        raise error_from_code(error.code, message) from None
-
-
 def _view(connection: Connection, workflow_id: str) -> dict[str, Any]:
     return connection.call("GET", f"{_ROOT}/{workflow_id}", most_bytes=VIEW_BYTES)
 
@@ -373,16 +263,6 @@ def _consequence(name: str, effect_id: str | None) -> str:
     if effect_id is not None:
         return f"Complete {name} on your word, with the effect {json.dumps(effect_id)}?"
     return f"Let {name} be performed once more, on your word that it did not happen?"
-
-
-def _seconds(text: str) -> int:
-    found = _EXPIRY.fullmatch(text)
-    if found is None:
-        raise click.UsageError("--expires must be a number and one of s, m, h, d: 30m, 12h, 90d.")
-    seconds = int(found[1]) * _SECONDS[found[2]]
-    if seconds > _LONGEST_S:
-        raise click.UsageError("--expires must be 365d at most.")
-    return seconds
 
 
 def _show(view: Mapping[str, Any], *, as_json: bool, is_full: bool = False) -> None:

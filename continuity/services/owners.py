@@ -57,6 +57,7 @@ class Owners:
         self._store = store
         self._vault = vault
         self._remembered = lru_cache(maxsize=_NAMES_KEPT)(self._read_name)
+        self._remembered_agents = lru_cache(maxsize=_NAMES_KEPT)(self._read_agents)
 
     def find(self, connection: Connection, principal_id: str) -> Owner | None:
         """Return a known principal, None for any other name.
@@ -67,7 +68,10 @@ class Owners:
         row = connection.execute(_OWNER.where(owners.c.principal_ix == self._index(principal_id))).one_or_none()
         return None if row is None else Owner(row.owner_pk, row.kind, row.workspace_pk)
 
-    def ensure(self, connection: Connection, principal_id: str, *, kind: CallerKind, workspace_pk: int | None) -> int:
+    def ensure(
+        self, connection: Connection, principal_id: str, *, kind: CallerKind, workspace_pk: int | None,
+        agents: frozenset[str] = frozenset(),
+    ) -> int:  # fmt: skip
         """Return the principal's owner_pk, made now when it is new. Safe when two do it at once.
 
         Args:
@@ -75,9 +79,10 @@ class Owners:
             principal_id: An identifier: ASCII letters, digits, ``_`` and ``-``.
             kind: The kind it has or shall have.
             workspace_pk: The workspace it has or shall have.
+            agents: Of a thread worker: the agents whose runs it may claim.
 
         Raises:
-            ConflictError: It is known with another kind or workspace (``request_conflict``).
+            ConflictError: It is known with another kind, workspace or agents (``request_conflict``).
             SealedError: The vault is locked.
         """
         principal_ix = self._index(principal_id)
@@ -85,12 +90,15 @@ class Owners:
         sealed = key.seal(principal_id.encode("ascii"), place=_place(principal_ix))
         values = {
             "workspace_pk": workspace_pk, "kind": kind.value, "principal_ix": principal_ix, "sealed_principal": sealed,
+            "sealed_agents": _sealed_agents(key, agents, principal_ix),
         }  # fmt: skip
         is_new = self.find(connection, principal_id) is None
         _insert_new(connection, owners, values=values, key=owners.c.principal_ix)
         row = connection.execute(_OWNER.where(owners.c.principal_ix == principal_ix)).one()
         if row.kind != kind.value or row.workspace_pk != workspace_pk:
             raise ConflictError("principal_id is known with another role or workspace; take another name.")
+        if _agents_of(key, row) != agents:
+            raise ConflictError("principal_id is known with other agents; take another name.")
         if is_new and kind is CallerKind.COORDINATOR:
             # Of two that find it missing, one writes the proof and the other finds it written.
             proofs.begin_counters(connection, self._vault, row.owner_pk)
@@ -109,6 +117,13 @@ class Owners:
             raise SealedError("The vault is locked.")
         return self._remembered(owner_pk, epoch)
 
+    def agents(self, owner_pk: int, *, epoch: int) -> frozenset[str]:
+        """Return the agents whose runs a thread worker may claim; remembered and raised as `name`."""
+        if self._vault.is_locked:
+            self.forget()
+            raise SealedError("The vault is locked.")
+        return self._remembered_agents(owner_pk, epoch)
+
     def names(self, connection: Connection) -> dict[int, str]:
         """Return the names of all principals by owner_pk.
 
@@ -125,6 +140,7 @@ class Owners:
     def forget(self) -> None:
         """Drop every name from memory, when the vault is locked."""
         self._remembered.cache_clear()
+        self._remembered_agents.cache_clear()
 
     def _index(self, principal_id: str) -> bytes:
         return self._vault.index(_INDEX_PURPOSE, principal_id)
@@ -136,6 +152,13 @@ class Owners:
             raise IntegrityError("A principal's row is damaged.")
         return _name_of(self._store.autocommit(self._key), row)
 
+    def _read_agents(self, owner_pk: int, _epoch: int) -> frozenset[str]:
+        statement = _OWNER.where(owners.c.owner_pk == owner_pk)
+        row = self._store.autocommit(lambda connection: connection.execute(statement).one_or_none())
+        if row is None:
+            raise IntegrityError("A principal's row is damaged.")
+        return _agents_of(self._store.autocommit(self._key), row)
+
     def _key(self, connection: Connection) -> PartitionKey:
         key = find_partition(connection, self._vault, PARTITION)
         if key is None:
@@ -143,7 +166,9 @@ class Owners:
         return key
 
 
-_OWNER: Final = sa.select(owners.c.owner_pk, owners.c.kind, owners.c.workspace_pk)
+_OWNER: Final = sa.select(
+    owners.c.owner_pk, owners.c.kind, owners.c.workspace_pk, owners.c.principal_ix, owners.c.sealed_agents
+)
 _NAME: Final = sa.select(owners.c.owner_pk, owners.c.principal_ix, owners.c.sealed_principal)
 
 
@@ -155,6 +180,26 @@ def _place(principal_ix: bytes) -> Place:
 def _name_of(key: PartitionKey, row: Any) -> str:
     try:
         return key.open(row.sealed_principal, place=_place(row.principal_ix)).decode("ascii")
+    except UnicodeDecodeError:
+        raise DecryptionError from None
+
+
+def _agents_place(principal_ix: bytes) -> Place:
+    return Place("continuity_owners", PARTITION, principal_ix.hex(), "sealed_agents")
+
+
+def _sealed_agents(key: PartitionKey, agents: frozenset[str], principal_ix: bytes) -> bytes | None:
+    if not agents:
+        return None
+    return key.seal(",".join(sorted(agents)).encode("ascii"), place=_agents_place(principal_ix))
+
+
+def _agents_of(key: PartitionKey, row: Any) -> frozenset[str]:
+    """Read the agents of a row. Their names are identifiers, so none holds a comma."""
+    if row.sealed_agents is None:
+        return frozenset()
+    try:
+        return frozenset(key.open(row.sealed_agents, place=_agents_place(row.principal_ix)).decode("ascii").split(","))
     except UnicodeDecodeError:
         raise DecryptionError from None
 

@@ -129,6 +129,7 @@ SEALED: Final = (
     _of_workflow(s.receipts.c.sealed_receipt, s.receipts.c.ordinal, s.receipts.c.seq, spelled=_dotted),
     _of_workflow(s.events.c.sealed_event, s.events.c.seq),
     SealedColumn(s.owners.c.sealed_principal, PARTITION, (s.owners.c.principal_ix,), _hex),
+    SealedColumn(s.owners.c.sealed_agents, PARTITION, (s.owners.c.principal_ix,), _hex),
     SealedColumn(s.audit.c.sealed_detail, PARTITION_ID, (s.audit.c.seq,)),
     _own(s.evidence_runs.c.sealed_head, s.evidence_runs.c.evidence_id),
     SealedColumn(s.evidence_runs.c.sealed_tombstone, TOMBSTONES, (s.evidence_runs.c.evidence_id,)),

@@ -196,6 +196,7 @@ workspaces: Final = sa.Table("continuity_workspaces", metadata, WorkspaceColumns
 class OwnerColumns(TypedColumns):
     """Key namespaces and principals, with a coordinator's counters.
 
+    ``sealed_agents`` are the names of the agents that a thread worker runs.
     ``principal_ix`` is unique over all rows: its values are (kind, workspace, principal) as the service
     that makes it decides. The counters are bytes of sealed columns and count of unfinished workflows; a
     coordinator's have a ``proof``, a keyed hash over them.
@@ -210,6 +211,7 @@ class OwnerColumns(TypedColumns):
     retained_bytes: Named[int] = Column(INTEGER, server_default=sa.text("0"))
     reserved_bytes: Named[int] = Column(INTEGER, server_default=sa.text("0"))
     proof: Named[bytes | None] = Column(BYTES)
+    sealed_agents: Named[bytes | None] = Column(BYTES)
 
 
 owners: Final = sa.Table(

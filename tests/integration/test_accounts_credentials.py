@@ -537,7 +537,7 @@ def test_a_grant_that_breaks_a_rule_is_malformed(body):
 
 def test_a_kind_that_is_not_issued_is_told_which_are():
     with pytest.raises(MalformedError, match="evidence_collector, continuity_host, continuity_coordinator"):
-        GrantRequest.from_json({**VALID, "role": "thread_worker"})
+        GrantRequest.from_json({**VALID, "role": "person"})
 
 
 def test_null_is_the_same_as_absent_and_a_year_is_the_longest():

@@ -28,7 +28,14 @@ def value_of(checksum: str) -> int:
 def test_the_letter_says_the_kind():
     made = {kind: tokens.new_token(kind) for kind in tokens.LETTERS}
 
-    assert {token[:6] for token in made.values()} == {"atm_o_", "atm_w_", "atm_c_", "atm_b_"}
+    assert {token[:6] for token in made.values()} == {
+        "atm_o_",
+        "atm_w_",
+        "atm_c_",
+        "atm_b_",
+        "atm_t_",
+        "atm_a_",
+    }
     assert made[CallerKind.WORKER].startswith("atm_w_")
     assert tokens.letter_of(made[CallerKind.COORDINATOR]) == "c"
 

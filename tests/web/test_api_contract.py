@@ -162,9 +162,12 @@ RENAMED = {
     requests.RevokeRequest: {"workspace": "workspace_id"},
     evidence.SearchEvidence: {"run": "run_id", "search": "query", "workspace": "workspace_id"},
 }  # fmt: skip
-# Named on the wire alone: for what this version does not issue, always absent; the name of the format.
-RESERVED = {requests.GrantRequest: {"agents"}, events.Event: {"format"}}
-JSON_TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", Mapping: "object", tuple: "array"}
+# Named on the wire alone: the name of the format.
+RESERVED = {events.Event: {"format"}}
+JSON_TYPES = {
+    str: "string", bool: "boolean", int: "integer", float: "number", Mapping: "object", tuple: "array",
+    frozenset: "array",
+}  # fmt: skip
 
 
 def flattened(model, prefix=""):

@@ -9,7 +9,8 @@ from sqlalchemy import event
 
 from app.auth import tokens
 from app.auth.schema import credentials
-from continuity.services.callers import Role
+from continuity.services.callers import CallerKind, Role
+from continuity.store.schema import owners
 
 GRANT = "/v1/evidence/grants"
 REVOKE = "/v1/evidence/revoke"
@@ -121,7 +122,7 @@ def test_what_the_server_decides_cannot_be_sent(site, ada, more):
     assert site.rows(credentials) == []
 
 
-@pytest.mark.parametrize("kind", ["thread_worker", "thread_application", "nonsense"])
+@pytest.mark.parametrize("kind", ["nonsense", "person"])
 def test_a_kind_that_is_not_issued_names_those_that_are(ada, kind):
     reply = ada.post(GRANT, {**BODY, "role": kind})
 
@@ -213,3 +214,44 @@ def test_a_live_revocation_holds_within_one_connection(running_server):
     written = running_server.log.read_text()
     assert token not in written
     assert start.password not in written
+
+
+def test_a_thread_worker_is_issued_with_the_agents_that_it_runs(site, ada):
+    reply = ada.post(GRANT, {"principal_id": "runner", "role": "thread_worker", "agents": ["support", "research"]})
+
+    assert reply.status_code == 200
+    caller = site.wiring.auth.principals.bearer(f"Bearer {reply.json['token']}", request_id="req_test")
+    assert (caller.kind, caller.agents) == (CallerKind.THREAD_WORKER, {"support", "research"})
+    assert caller.owner_pk is not None
+
+
+@pytest.mark.parametrize("agents", [None, [], ["not an identifier"], "support", ["a"] * 33, [7]])
+def test_a_thread_worker_without_names_of_agents_is_refused(site, ada, agents):
+    body = {"principal_id": "runner", "role": "thread_worker", "agents": agents}
+
+    reply = ada.post(GRANT, {name: value for name, value in body.items() if value is not None})
+
+    assert (reply.status_code, "agents" in reply.json["error"]["message"]) == (400, True)
+    assert site.rows(credentials) == []
+
+
+@pytest.mark.parametrize("role", ["thread_application", "continuity_coordinator"])
+def test_agents_are_for_thread_workers_alone(ada, role):
+    assert ada.post(GRANT, {"principal_id": "other", "role": role, "agents": ["support"]}).status_code == 400
+
+
+def test_a_principal_keeps_the_agents_that_it_was_first_issued_with(ada):
+    body = {"principal_id": "runner", "role": "thread_worker", "agents": ["support"]}
+    ada.post(GRANT, body)
+
+    assert ada.post(GRANT, body).status_code == 200
+    other = ada.post(GRANT, {**body, "agents": ["support", "research"]})
+    assert (other.status_code, other.json["error"]["code"]) == (409, "request_conflict")
+
+
+def test_names_of_agents_stand_nowhere_in_the_clear(site, ada):
+    ada.post(GRANT, {"principal_id": "runner", "role": "thread_worker", "agents": ["secret-agent-name"]})
+
+    rows = site.rows(owners)
+    assert rows
+    assert "secret-agent-name" not in str(rows)
