@@ -1,8 +1,8 @@
 # ruff: noqa: INP001
-"""Write the generated parts of ``docs/operations.md`` from the decision core: ``python docs/generate.py``.
+"""Write the generated parts of ``docs/operations.md`` and ``docs/threads.md``: ``python docs/generate.py``.
 
 A part stands between ``<!-- generated: name -->`` and ``<!-- end -->``; the rest of the page is written by
-hand. ``tests/unit/test_decisions_documented.py`` compares.
+hand. ``tests/unit/test_decisions_documented.py`` and ``test_decisions_threads_documented.py`` compare.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from typing import Final
 
 from continuity.decisions.beginning import ROWS
 from continuity.decisions.states import FINAL, TRANSITIONS, Status
+from continuity.decisions.threads import states as threads
 
-PAGE: Final = Path(__file__).parent / "operations.md"
+PAGES: Final = tuple(Path(__file__).parent / name for name in ("operations.md", "threads.md"))
 PART: Final = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -45,7 +46,52 @@ def begin() -> Iterator[str]:
         yield f"| {number} | {row.when} | {row.action} | `{row.reason}` |"
 
 
-PARTS: Final[dict[str, Callable[[], Iterator[str]]]] = {"states": states, "begin": begin}
+def runs() -> Iterator[str]:
+    """Yield the lines of the diagram of a run."""
+    yield "```mermaid"
+    yield "stateDiagram-v2"
+    yield f"    [*] --> {threads.RunState.QUEUED}"
+    for state, steps in threads.RUN_STEPS.items():
+        for target in threads.RunState:
+            words = [step.value for step, leads_to in steps.items() if leads_to is target]
+            if words:
+                yield f"    {state} --> {target}: {'<br>'.join(words)}"
+    for state in (threads.RunState.SETTLED, threads.RunState.STOPPED):
+        yield f"    {state} --> [*]"
+    yield "```"
+
+
+def requests() -> Iterator[str]:
+    """Yield the lines of the diagram of a waiting request."""
+    yield "```mermaid"
+    yield "stateDiagram-v2"
+    yield f"    [*] --> {threads.RequestState.OPEN}"
+    for state, steps in threads.REQUEST_STEPS.items():
+        for words, target in steps.items():
+            yield f"    {state} --> {target}: {words}"
+    yield "```"
+
+
+def situations() -> Iterator[str]:
+    """Yield the table of situation and event: what follows, or the code of the refusal."""
+    for events in (tuple(threads.Event)[:7], tuple(threads.Event)[7:]):
+        yield "| | " + " | ".join(event.value for event in events) + " |"
+        yield "|---" * (len(events) + 1) + "|"
+        for situation, outcomes in threads.TABLE.items():
+            cells = (_cell(outcomes[event]) for event in events)
+            yield f"| {situation.value} | " + " | ".join(cells) + " |"
+        yield ""
+
+
+def _cell(outcome: threads.Outcome) -> str:
+    if isinstance(outcome, threads.Refused):
+        return f"`{outcome.code}`"
+    return " or ".join(situation.value for situation in outcome) or "–"
+
+
+PARTS: Final[dict[str, Callable[[], Iterator[str]]]] = {
+    "states": states, "begin": begin, "runs": runs, "requests": requests, "situations": situations,
+}  # fmt: skip
 
 
 def regenerate(page: str) -> str:
@@ -54,4 +100,5 @@ def regenerate(page: str) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(regenerate(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    for path in PAGES:
+        path.write_text(regenerate(path.read_text(encoding="utf-8")), encoding="utf-8")

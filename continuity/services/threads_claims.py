@@ -56,6 +56,7 @@ class ThreadClaims:
         names = caller.agents & set(request.agents) if request.agents else caller.agents
         claim_ix = self.ledger.vault.index("thread_claim", caller.actor, request.request_id)
         secret_hash = token_hash(request.secret)
+        statements.lock_claim(connection, claim_ix)
         facts = self.ledger.facts(connection.execute(workflows.LOCKED_VAULT).one())
         known = connection.execute(statements.CLAIMED, {"claim_ix": claim_ix}).one_or_none()
         if known is not None:

@@ -10,8 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from sqlalchemy.exc import IntegrityError as ConstraintError
-
 from continuity.decisions.threads import controls, work
 from continuity.decisions.threads.entries import Entry, EntryKind
 from continuity.decisions.threads.model import Change, Head
@@ -123,15 +121,7 @@ class ThreadWork:
             UnavailableError: Storage cannot answer: send the same again.
         """
         claims = ThreadClaims(self.ledger)
-
-        def work(connection: Connection) -> dict[str, Any]:
-            return claims.claim(connection, caller, request)
-
-        try:
-            return self.store.write(work)
-        except ConstraintError:
-            # The same request came twice at once, and the other one has claimed: look again.
-            return self.store.write(work)
+        return self.store.write(lambda connection: claims.claim(connection, caller, request))
 
     # ---- holding
 

@@ -137,7 +137,7 @@ class Writing:
         """Put content and revision into what the core says of a record."""
         data = {name: value for name, value in record.data.items() if value is not None}
         if record.kind in _SERVER_KINDS:
-            data["revision"] = self._change.head.revision
+            data["thread_revision"] = self._change.head.revision
         match record.kind:
             case RecordKind.INPUT_QUEUED:
                 data["content"] = self._said(data.pop("input_no"), data["input_id"])

@@ -214,6 +214,13 @@ def insert_records(connection: Connection, rows: Sequence[Mapping[str, Any]]) ->
     connection.execute(_INSERT_JOURNAL, [dict(row) for row in rows])
 
 
+def lock_claim(connection: Connection, claim_ix: bytes) -> None:
+    """Let the same claim, sent twice at once, be decided one after the other. First of all locks."""
+    if connection.dialect.name == "postgresql":
+        number = int.from_bytes(claim_ix[:8], "big", signed=True)
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(number)))
+
+
 def put_run(connection: Connection, row: Mapping[str, Any]) -> None:
     """Write a run, new or changed."""
     _put(connection, runs, row, key=("thread_pk", "number"))

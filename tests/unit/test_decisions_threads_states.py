@@ -48,8 +48,8 @@ from tests.unit.thread_cases import (
     waiting,
 )
 
-# threads.md, "Words and states" and rules 4 to 6, read again without looking at the code. Columns in the order of Event:
-# what follows (first letters of the situation), or the refusal.
+# The states and rules 4 to 6 of the design, read again without looking at the code. Columns in the order of Event:
+# what follows, or the refusal.
 READ_AGAIN = """
                 message      steer        follow-up  stop         resume   reply     delete  claim  worker
 idle            queued       not-running  queued     not-running  nothing  answered  idle    lost   lost

@@ -71,9 +71,9 @@ def at(situation: Situation) -> Head:
 
 
 EVENTS = {
-    Event.MESSAGE: lambda head: said(head),
+    Event.MESSAGE: said,
     Event.STEER: lambda head: controls.decide_steer(head, ALL, input_id="in_9", at_us=T0).head,
-    Event.FOLLOW_UP: lambda head: followed(head),
+    Event.FOLLOW_UP: followed,
     Event.STOP: lambda head: (controls.decide_stop(head, ALL, seen=None, actor="user:1", at_us=T0) or _same(head)).head,
     Event.RESUME: lambda head: controls.decide_resume(head, seen=None, run_id="rn_9", epoch=1, at_us=T0).head,
     Event.REPLY: lambda head: (
@@ -82,10 +82,10 @@ EVENTS = {
         ).head
     ),
     Event.DELETE: lambda head: controls.decide_delete(head, at_us=T0).head,
-    Event.CLAIM: lambda head: claimed(head),
+    Event.CLAIM: claimed,
     Event.HEARTBEAT: lambda head: work.decide_heartbeat(head, proof_of(head), at_us=T0).head,
     Event.APPEND: lambda head: work.decide_append(head, proof_of(head), [PART], ended=(), at_us=T0).head,
-    Event.WAIT: lambda head: waiting(head),
+    Event.WAIT: waiting,
     Event.SETTLE: lambda head: work.decide_settle(head, proof_of(head), run_id="rn_9", epoch=1, at_us=T0).head,
     Event.FAIL: lambda head: work.decide_fail(head, proof_of(head), is_blocked=False, workflow_id=None, at_us=T0).head,
     Event.BLOCK: lambda head: (

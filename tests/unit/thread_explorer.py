@@ -156,11 +156,9 @@ def _owner(world: World, bounds: Bounds, decide: Any) -> Iterator[tuple[str, Wor
     )
     yield from _try(base, "resumes", bounds.resumes, lambda: controls.decide_resume(head, seen=None, at_us=now, **run))
     for ask in head.asks:
-        digest = "e" * 64
-
         def reply(ask=ask) -> Change:
             return controls.decide_reply(
-                head, ask.waiting_id, revision=ask.revision, digest=digest, actor="u", at_us=now, **run
+                head, ask.waiting_id, revision=ask.revision, digest="e" * 64, actor="u", at_us=now, **run
             )
 
         for what, after in _try(base, "replies", 99, reply):
@@ -283,7 +281,7 @@ def _restarted(before: World, after: World) -> str | None:
     if by == "settle" and new.cause is not Cause.FOLLOW_UP and new.cause is not Cause.MESSAGE:
         return "a settled run began something else than a follow-up"
     is_unfinished = old is not None and old.state in {RunState.INTERRUPTED, RunState.FAILED, RunState.CLAIMED}
-    if is_unfinished and by != "resumes" and by != "settle":
+    if is_unfinished and by not in {"resumes", "settle"}:
         return "unfinished work was restarted"
     repeats = old is not None and new.input_no is not None and new.input_no == old.input_no
     return "an input was begun twice" if repeats and by != "resumes" else None

@@ -106,8 +106,8 @@ def advance(view: View, record: Mapping[str, Any]) -> dict[str, Any]:
     """
     changed: dict[str, Any] = {**view, "checkpoint": record["position"]}
     kind, data = record["kind"], record["data"]
-    if "revision" in data:
-        changed["thread"] = {**view["thread"], "revision": data["revision"]}
+    if "thread_revision" in data:
+        changed["thread"] = {**view["thread"], "revision": data["thread_revision"]}
     if "item_no" in data:
         changed["messages"] = _with_item(view["messages"], record)
     if kind in _VIEWS:
