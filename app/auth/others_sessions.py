@@ -152,7 +152,9 @@ class OthersSessions:
 
 def _hashes(connection: Connection, user_id: str) -> list[bytes]:
     """Return the sessions of a person, dead ones too. NotFoundError when there is no such person."""
-    user_pk = connection.execute(sa.select(users.c.user_pk).where(users.c.user_id == user_id)).scalar_one_or_none()
+    # Locked, as by whoever begins a session: one that goes on under a new id at this moment is found under that.
+    person = sa.select(users.c.user_pk).where(users.c.user_id == user_id).with_for_update()
+    user_pk = connection.execute(person).scalar_one_or_none()
     if user_pk is None:
         raise NotFoundError("There is no such account.")
     return list(connection.execute(

@@ -23,7 +23,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from app.auth import entering, one_time_codes
+from app.auth import entering, one_time_codes, sessions
 from app.auth.entering import Entering, Visit, Welcome
 from app.auth.factor_seal import FactorSeal
 from app.auth.schema import recovery_codes, second_factors, users
@@ -139,6 +139,7 @@ class SecondFactors:
                 .values(confirmed_at=self._clock.now_us(), last_step=step)
             )
             self._replace_codes(connection, row.user_pk, codes)
+            sessions.check_there(connection, person.session_id)
             changed = self._entering.move_stamp(connection, row)
             return self._entering.enter(
                 connection, changed, action="user.add_second_factor", visit=visit, replaced=person.session_id
@@ -153,6 +154,7 @@ class SecondFactors:
         def work(connection: Connection) -> Welcome:
             row = self._proved(connection, person, code, visit=visit)
             remove_all(connection, user_pk=row.user_pk)
+            sessions.check_there(connection, person.session_id)
             changed = self._entering.move_stamp(connection, row)
             return self._entering.enter(
                 connection, changed, action="user.remove_second_factor", visit=visit, replaced=person.session_id

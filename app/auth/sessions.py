@@ -26,6 +26,7 @@ from sqlalchemy import Connection
 from app.auth import csrf, workspaces
 from app.auth.schema import memberships, policy, second_factors, sessions, users
 from app.auth.settings import SECOND_US, SessionSettings
+from continuity.errors import UnauthenticatedError
 from continuity.services.callers import Role
 from continuity.services.clock import Clock
 from continuity.store.schema import vault
@@ -161,6 +162,13 @@ class Sessions:
         connection.execute(
             sa.delete(sessions).where(sessions.c.user_pk == user_pk, sessions.c.session_hash.not_in(list(kept)))
         )
+
+
+def check_there(connection: Connection, session_id: str) -> None:
+    """Refuse a request whose session was ended meanwhile: what it begins would bring the session back (S07)."""
+    found = connection.execute(sa.select(sessions.c.user_pk).where(_is(session_id)).with_for_update()).first()
+    if found is None:
+        raise UnauthenticatedError("Sign in first.")
 
 
 def end(connection: Connection, session_id: str) -> None:

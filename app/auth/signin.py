@@ -148,6 +148,7 @@ class SignIn:
 
         def work(connection: Connection) -> Welcome:
             entering.check_unchanged(connection, row, message=_WRONG_CURRENT)
+            sessions.check_there(connection, person.session_id)
             changed = self._entering.move_stamp(connection, row, password_hash=password_hash, temporary_until=None)
             return self._entering.enter(
                 connection, changed, action="user.change_password", visit=visit, replaced=person.session_id
@@ -194,6 +195,7 @@ class SignIn:
 
         def work(connection: Connection) -> Welcome:
             entering.check_unchanged(connection, row, message=_WRONG_CURRENT)
+            sessions.check_there(connection, person.session_id)
             return self._entering.enter(
                 connection, row, action="user.reauthenticate", visit=visit, replaced=person.session_id
             )

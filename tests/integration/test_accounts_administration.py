@@ -11,7 +11,7 @@ from app.auth.accounts import LOCAL, By
 from app.auth.credential_list import CredentialQuestion, State
 from app.auth.people import PeopleQuestion
 from app.auth.schema import sessions, users
-from continuity.errors import ConflictError, ForbiddenError, MalformedError, NotFoundError
+from continuity.errors import ConflictError, ForbiddenError, MalformedError, NotFoundError, UnauthenticatedError
 from tests.people import VISIT, Role, install
 
 
@@ -285,3 +285,30 @@ def test_ending_the_sessions_of_a_person_leaves_those_of_others(people):
     ).scalars().all())  # fmt: skip
     assert left == ["bob"]
     assert people.auth.others_sessions.end_all(user_id, by=LOCAL) == 0
+
+
+class TestASessionThatWasEnded:
+    """S07: a request of it that is under way begins no other one, whatever password it brings."""
+
+    @pytest.fixture
+    def ended(self, people):
+        password = people.person("ada")
+        welcome = people.auth.sign_in.sign_in("ada", password, visit=VISIT, replaced=None)
+        person = people.auth.sessions.find(welcome.session.session_id)
+        people.auth.others_sessions.end_all(person.user_id, by=LOCAL)
+        return person, password
+
+    def test_does_not_come_back_by_giving_the_password_again(self, people, ended):
+        person, password = ended
+
+        with pytest.raises(UnauthenticatedError):
+            people.auth.sign_in.reauthenticate(person, password=password, visit=VISIT)
+        assert people.rows(sessions) == []
+
+    def test_does_not_come_back_by_changing_the_password(self, people, ended):
+        person, password = ended
+
+        with pytest.raises(UnauthenticatedError):
+            people.auth.sign_in.change_password(person, current=password, new="seven lanterns above", visit=VISIT)
+        assert people.rows(sessions) == []
+        people.auth.sign_in.sign_in("ada", password, visit=VISIT, replaced=None)
