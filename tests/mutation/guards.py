@@ -40,7 +40,7 @@ GUARDS: Final = (
     _guard(
         "V05", "continuity/services/columns.py",
         "and row.change_seq == operation.change_seq == standing.change_seq", "and True",
-        test="tests/integration/test_services_integrity.py::test_an_older_row_of_an_operation_put_back_is_found",
+        test="tests/security/test_sealed_rows.py::test_an_older_row_of_the_same_state_put_back_is_found",
     ),
     _guard(
         "V07", "continuity/vault/nonces.py", "if nonce in self._seen:", "if False:",

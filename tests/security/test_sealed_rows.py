@@ -146,3 +146,21 @@ def refused_view(at, workflow_id):
         return at.view(workflow_id)
     except (DecryptionError, IntegrityError):
         return None
+
+
+def test_an_older_row_of_the_same_state_put_back_is_found(at):
+    """Status and number of attempts are what they were: only the event that changed the row last differs (V05)."""
+    operations = schema.operations
+    workflow_id = at.create()["workflow_id"]
+    granted = at.begin(workflow_id)
+    old = at.home.rows(operations)[0]._mapping
+    at.report(workflow_id, granted, "unknown")
+    names = ("status", "attempt_count", "lease_until", "change_seq", "sealed_state")
+    at.damage(operations, **{name: old[name] for name in names})
+
+    before = at.everything()
+    with pytest.raises(IntegrityError):
+        at.begin(workflow_id, "a2")
+    with pytest.raises(IntegrityError):
+        at.report(workflow_id, granted)
+    assert at.everything() == before
