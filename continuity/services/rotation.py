@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from continuity.store.store import Store
     from continuity.vault.vault import Vault
 
-BATCH: Final = 100
+BATCH: Final = 50
 """Data keys of one transaction: some milliseconds in which no other writer of SQLite has a turn."""
 HOLDER_US: Final = 60 * SECOND_US
 """Who has not said for so long what it holds is not waited for."""
