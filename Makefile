@@ -12,7 +12,7 @@ BUILD_INPUTS := pyproject.toml hatch_build.py app/vendored.py
 PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python; do \
 	if $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then echo $$python; break; fi; done)
 
-.PHONY: help demo test lint format soak lock tools screenshots clean
+.PHONY: help demo test lint format soak lock tools screenshots bill audit clean
 .DEFAULT_GOAL := help
 
 help:
@@ -72,6 +72,20 @@ lock: | $(BIN)/python
 	for version in 1.1.5 1.2.12; do $(LOCK) --extra server --extra postgres --extra langchain \
 		requirements/langgraph/tests.in requirements/langgraph/$$version.in --constraint requirements/server.lock \
 		--output-file requirements/langgraph/$$version.lock || exit 1; done
+
+# What the server is made of, and what is known against it: tools of their own environment (docs/adr/0020).
+$(VENV)/bill/.made: | $(BIN)/python
+	$(BIN)/python -m venv $(VENV)/bill
+	$(VENV)/bill/bin/python -m pip install --quiet 'cyclonedx-bom>=7,<8' 'pip-audit>=2.9,<3'
+	@touch $@
+
+bill: $(VENV)/bill/.made
+	@mkdir -p dist
+	$(VENV)/bill/bin/cyclonedx-py requirements requirements/server.lock --of JSON --output-file dist/bill.json
+
+# Needs a network: it asks an advisory service.
+audit: $(VENV)/bill/.made
+	$(VENV)/bill/bin/pip-audit --no-deps --disable-pip --requirement requirements/server.lock
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
