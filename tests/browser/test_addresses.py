@@ -7,6 +7,7 @@ import re
 
 import pytest
 import sqlalchemy as sa
+from playwright.sync_api import expect
 
 from app.auth import schema
 from tests.browser.halls import opened
@@ -87,11 +88,13 @@ def test_no_form_puts_its_token_into_an_address_or_the_log(hall, asked, caplog):
     look()
     visit.field("Code").fill("000000")
     visit.page.keyboard.press("Enter")
+    expect(visit.page.get_by_text("The code is wrong")).to_be_visible()
     look()
     visit.go("/password")
     for label in ("Current password", "New password", "New password again"):
         visit.field(label).fill("wrong wrong wrong")
     visit.page.get_by_role("button", name="Change password").click()
+    expect(visit.page.get_by_text("The password was not changed")).to_be_visible()
     look()
     visit.page.get_by_role("button", name="Sign out").click()
     visit.page.wait_for_url("**/login")
