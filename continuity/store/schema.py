@@ -401,7 +401,7 @@ audit: Final = sa.Table(
     Index(None, "object_id", "seq"),
     Index(None, "at", "seq"),
     # Nearly all was done: only the rest needs finding.
-    Index("ix_continuity_audit_refused", "result", "seq", sqlite_where=IS_REFUSED, postgresql_where=IS_REFUSED),
+    Index("ix_continuity_audit_refused", "seq", sqlite_where=IS_REFUSED, postgresql_where=IS_REFUSED),
 )
 
 

@@ -16,9 +16,7 @@ IS_REFUSED = sa.text("result <> 'done'")
 def upgrade() -> None:
     for column in COLUMNS:
         op.create_index(op.f(f"ix_{TABLE}_{column}_seq"), TABLE, [column, "seq"])
-    op.create_index(
-        f"ix_{TABLE}_refused", TABLE, ["result", "seq"], sqlite_where=IS_REFUSED, postgresql_where=IS_REFUSED
-    )
+    op.create_index(f"ix_{TABLE}_refused", TABLE, ["seq"], sqlite_where=IS_REFUSED, postgresql_where=IS_REFUSED)
 
 
 def downgrade() -> None:
