@@ -235,8 +235,8 @@ def converse(store: Store, folder: Path) -> Conversing:
     return process_of(install(store, folder))
 
 
-def process_of(home: Installation, *, database_time: bool = False) -> Conversing:
-    """Build what one process builds on an installation that is there."""
+def process_of(home: Installation, *, database_time: bool = False, declares: bool = True) -> Conversing:
+    """Build what one process builds on an installation that is there; its worker declares its agent."""
     watch = ClockWatch(home.clock)
     opener: Opener = Opener(home.vault, watch) if database_time else OwnTimeLedger(home.vault, watch)
     workspace_pk = home.workspace("default")
@@ -249,5 +249,6 @@ def process_of(home: Installation, *, database_time: bool = False) -> Conversing
         principal="worker", agents=frozenset({"helper", "other"}),
     )  # fmt: skip
     made = Conversing(home, ThreadLedger(opener), person, worker)
-    made.declare()
+    if declares:
+        made.declare()
     return made

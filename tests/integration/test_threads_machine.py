@@ -82,7 +82,7 @@ class Machine(RuleBasedStateMachine):
         self.clock = FakeClock()
         self.at = process_of(install(self.store, folder, clock=self.clock))
         self.client = self.at.application("s-1")
-        self.mark, self.numbers = self.clock.wall_us, iter(range(10**6))
+        self.numbers = iter(range(10**6))
         self.models = [Thread(self.at.create(by=self.client)) for _ in range(2)]
         self.held, self.lost, self.sent = {}, [], []
         self.decided = {}
@@ -92,9 +92,8 @@ class Machine(RuleBasedStateMachine):
             self.store.close()
             self.engine.dispose()
 
-    @property
-    def now_us(self):
-        return max(self.mark, self.clock.wall_us)
+    def now_us(self, model):
+        return max(model.mark_us, self.clock.wall_us)
 
     def call(self, data, label, service):
         """Call a service that the model allows or refuses; sometimes through a crash, and then again."""
@@ -119,17 +118,16 @@ class Machine(RuleBasedStateMachine):
         assert code == expected, f"{label}: {code}, and not {expected}"
         if code is None:
             SEEN[f"{label} done"] += 1
-        self.mark = self.now_us
 
     def model(self, data):
         model = data.draw(st.sampled_from(self.models), label="thread")
-        model.note_time(self.now_us)
+        model.note_time(self.now_us(model))
         return model
 
     def holding(self, data):
         """A thread whose claim is live, and the claim; None when there is none."""
         for model in self.models:
-            model.note_time(self.now_us)
+            model.note_time(self.now_us(model))
         live = [model for model in self.models if model.run == "claimed"]
         if not live:
             return None, None
@@ -140,7 +138,7 @@ class Machine(RuleBasedStateMachine):
             # What it has been told of, it reads; the number is that of the last.
             steers = self.at.heartbeat(held)["steers"]
             held.steers_read = steers[0]["number"]
-            model.until_us = max(model.until_us, self.now_us + 60_000_000)
+            model.until_us = max(model.until_us, self.now_us(model) + 60_000_000)
             model.read(1 + sum(is_read for _, is_read in model.steers))
         return model, held
 
@@ -179,7 +177,7 @@ class Machine(RuleBasedStateMachine):
         owner = next(
             m for m in self.models if waiting_id in m.asks or m.thread_id == self.decided.get(waiting_id, ("",))[0]
         )
-        owner.note_time(self.now_us)
+        owner.note_time(self.now_us(owner))
         value, request_id = data.draw(st.booleans(), label="value"), self.at.fresh()
         reply, code = self.call(
             data, "reply",
@@ -203,14 +201,13 @@ class Machine(RuleBasedStateMachine):
 
     def claim(self, data):
         for model in self.models:
-            model.note_time(self.now_us)
+            model.note_time(self.now_us(model))
         queued = [model for model in self.models if model.run == "queued"]
         request_id, secret = self.at.fresh(), f"{next(self.numbers):043d}"
-        if self.clock.wall_us + 2_000_000 < self.mark and queued:
-            _, code = self.call(data, "claim", lambda: self.at.claim(request_id=request_id, secret=secret))
+        held, code = self.call(data, "claim", lambda: self.at.claim(request_id=request_id, secret=secret))
+        if any(self.clock.wall_us + 2_000_000 < model.mark_us for model in queued) and code is not None:
             assert code == "clock_moved_backwards"
             return
-        held, code = self.call(data, "claim", lambda: self.at.claim(request_id=request_id, secret=secret))
         assert code is None
         if held is None:
             assert not queued
@@ -221,7 +218,7 @@ class Machine(RuleBasedStateMachine):
         if model.thread_id in self.held:
             self.lost.append(self.held[model.thread_id])
         self.held[model.thread_id] = held
-        model.claim(self.now_us)
+        model.claim(self.now_us(model))
         self.expect("claim", None, code)
         run = held.run
         assert [steer["content"] for steer in run["steers"]] == [text for text, _ in model.steers]
@@ -244,7 +241,7 @@ class Machine(RuleBasedStateMachine):
             model.calls[call] = "open"
         request_id, proof = self.at.fresh(), replace(held)
         receipt, code = self.call(data, "append", lambda: self.at.append(proof, record, request_id=request_id))
-        model.until_us = max(model.until_us, self.now_us + 60_000_000)
+        model.until_us = max(model.until_us, self.now_us(model) + 60_000_000)
         self.expect("append", None, code)
         assert receipt["stop"] == model.is_stopping
 
@@ -253,7 +250,7 @@ class Machine(RuleBasedStateMachine):
         if model is None:
             return
         told, code = self.call(data, "heartbeat", lambda: self.at.heartbeat(held))
-        model.until_us = max(model.until_us, self.now_us + 60_000_000)
+        model.until_us = max(model.until_us, self.now_us(model) + 60_000_000)
         self.expect("heartbeat", None, code)
         assert [steer["content"] for steer in told["steers"]] == [text for text, is_read in model.steers if not is_read]
 
@@ -291,7 +288,7 @@ class Machine(RuleBasedStateMachine):
     def zombie_writes(self, data):
         """A worker whose claim is over wakes up and sends something new."""
         for model in self.models:
-            model.note_time(self.now_us)
+            model.note_time(self.now_us(model))
         over = self.lost + [held for thread_id, held in self.held.items() if not self.is_live(thread_id, held)]
         if not over:
             return
@@ -334,7 +331,7 @@ class Machine(RuleBasedStateMachine):
         self.clock.advance(data.draw(st.sampled_from([1, 19, 30, 61]), label="seconds"))
         for model in self.models:
             was = model.run
-            model.note_time(self.now_us)
+            model.note_time(self.now_us(model))
             SEEN["claim ran out"] += was != model.run
 
     def clock_jumps(self, data):
@@ -359,7 +356,8 @@ class Machine(RuleBasedStateMachine):
             return
         for model in self.models:
             shown = self.at.snapshot(model.thread_id, by=self.client)
-            model.note_time(self.now_us)
+            model.mark_us = max(model.mark_us, self.at.row(model.thread_id).clock_high_water)
+            model.note_time(self.now_us(model))
             assert shown["thread"]["state"] == model.state
             assert [run["state"] for run in shown["runs"]] == model.runs[-20:]
             assert [entry["content"] for entry in shown["queue"]] == model.queue

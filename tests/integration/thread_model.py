@@ -20,6 +20,7 @@ class Thread:
     run: str = "none"
     is_stopping: bool = False
     until_us: int = 0
+    mark_us: int = 0
     steers: list[list[Any]] = field(default_factory=list)
     follow_ups: list[str] = field(default_factory=list)
     said: list[str] = field(default_factory=list)

@@ -79,7 +79,10 @@ def problem(schema: Mapping[str, Any], value: Any) -> str | None:
     Returns:
         A path and what must be there, without any part of the value; None when the value is right.
     """
-    return _Checker(schema).problem(schema, value, "reply")
+    checker = _Checker(schema)
+    found = checker.problem(schema, value, "reply")
+    # Whatever an alternative made of it: what was not checked to its end is not right.
+    return f"reply takes more than {STEPS} steps to check" if checker.is_spent else found
 
 
 def _check(schema: object, definitions: Mapping[str, Any], *, at: str, depth: int = 1) -> None:
@@ -153,10 +156,14 @@ class _Checker:
         self._left = STEPS
         self._depth = 0
 
+    @property
+    def is_spent(self) -> bool:
+        """Whether the bound was met."""
+        return self._left < 0
+
     def problem(self, schema: Any, value: Any, at: str) -> str | None:
         self._left -= 1
         if self._left < 0 or self._depth >= NESTING:
-            # Out of steps for good: an alternative that was not checked to its end must not pass as one that failed.
             self._left = -1
             return f"{at} takes more than {STEPS} steps to check"
         self._depth += 1
@@ -198,7 +205,7 @@ class _Checker:
             fitting = sum(self.problem(child, value, at) is None for child in schema["oneOf"])
             if fitting != 1:
                 return f"{at} must be exactly one of the kinds that were offered"
-        return f"{at} takes more than {STEPS} steps to check" if self._left < 0 else None
+        return None
 
     def _inside(self, schema: Mapping[str, Any], value: Any, at: str) -> str | None:
         if isinstance(value, Mapping):
