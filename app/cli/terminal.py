@@ -102,7 +102,7 @@ def _missing(error: ModuleNotFoundError) -> str:
         raise error
     is_postgresql = library.startswith("psycopg")
     wanted = "ATMEM_DATABASE_URL names PostgreSQL, and " if is_postgresql else ""
-    extra = "server,postgres" if is_postgresql else "server"
+    extra = "server,postgres" if is_postgresql else "server,kms" if library == "hvac" else "server"
     return f"{wanted}{library} is not installed. In the checkout: python -m pip install '.[{extra}]'"
 
 
