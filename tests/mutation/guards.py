@@ -97,6 +97,10 @@ GUARDS: Final = (
         test=f"{_DAMAGE}::test_an_index_that_does_not_find_a_key_any_more_stops_the_start",
     ),
     _guard(
+        "F02", "continuity/store/sqlite.py", '"PRAGMA synchronous=FULL",', '"PRAGMA synchronous=NORMAL",',
+        test="tests/crash/test_power_loss.py::test_no_acknowledged_commit_is_lost_wherever_the_power_fails",
+    ),
+    _guard(
         "F09", "continuity/store/writer.py", "self._turns.hold()", "pass",
         test="tests/crash/test_busy.py::"
         "test_while_the_lock_is_held_for_long_one_thread_waits_and_everybody_else_is_answered",
