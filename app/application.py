@@ -12,7 +12,19 @@ from flask.sessions import NullSession, SessionInterface
 from werkzeug.datastructures import ImmutableDict
 
 from app import denials, errors, extensions, health, instance, logs, pages
-from app.api import capture, coordinators, documentation, evidence, grants, observers, operators, session, workers
+from app.api import (
+    capture,
+    coordinators,
+    documentation,
+    evidence,
+    grants,
+    observers,
+    operators,
+    session,
+    thread_workers,
+    threads,
+    workers,
+)
 from app.api.lane import Lane
 from app.audits import KEEP_S
 from app.auth import admission, identity
@@ -20,7 +32,7 @@ from app.body import DEFINITION_BODY_BYTES
 from app.config import Settings, SettingsError, load_settings
 from app.headers import Edge
 from app.overview import CLOCK_NOTE
-from app.paths import EvidenceConverter, WorkflowConverter
+from app.paths import CONVERTERS
 from app.replies import StrictJSONProvider, request_id
 from app.vendored import check_vendored
 from app.wiring import Overrides, SystemClock, Wiring, built
@@ -45,6 +57,8 @@ BLUEPRINTS = (
     operators.blueprint,
     evidence.blueprint,
     capture.blueprint,
+    threads.blueprint,
+    thread_workers.blueprint,
 )
 """Every blueprint; each names its whole paths, so that this list has no prefixes."""
 
@@ -100,8 +114,7 @@ def make(settings: Settings | None, wiring: Wiring | None) -> Flask:
         app.extensions[errors.NOTED] = partial(_note, wiring)
     identity.install(app, lambda: extensions.wiring().auth)
     admission.install(app)
-    app.url_map.converters["workflow"] = WorkflowConverter
-    app.url_map.converters["evidence"] = EvidenceConverter
+    app.url_map.converters.update(CONVERTERS)
     for blueprint in BLUEPRINTS:
         app.register_blueprint(blueprint)
     pages.install(app)

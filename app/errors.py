@@ -119,7 +119,10 @@ def install(app: Flask) -> None:
 
 def _more(error: ContinuityError) -> dict[str, object]:
     """Return what a refusal tells beside code and message."""
-    return {"blocking": error.blocking} if isinstance(error, CaptureInUseError) else {}
+    if isinstance(error, CaptureInUseError):
+        return {"blocking": error.blocking}
+    is_told = isinstance(error, ConflictError) and error.current is not None
+    return {"current": error.current} if is_told else {}
 
 
 def _body(code: str, message: str, *, workflow_id: str = "", **more: object) -> dict[str, object]:

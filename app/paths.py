@@ -49,3 +49,14 @@ class IdentifierConverter(BaseConverter):
     """``<identifier:…>`` in a rule: a name that a client chose."""
 
     regex = IDENTIFIER.pattern
+
+
+CONVERTERS: Final = {
+    "workflow": WorkflowConverter,
+    "evidence": EvidenceConverter,
+    "thread": ThreadConverter,
+    "run": ThreadRunConverter,
+    "waiting": WaitingConverter,
+    "identifier": IdentifierConverter,
+}
+"""By the name that rules call each."""

@@ -19,7 +19,7 @@ from typing import Final
 
 import sqlalchemy as sa
 
-from app import audits, databases, instance, vaults
+from app import audits, databases, instance, thread_services, vaults
 from app.auth import schema as accounts_schema
 from app.auth import services as auth_services
 from app.auth.accounts import Temporary
@@ -29,6 +29,7 @@ from app.auth.settings import AuthSettings
 from app.config import Settings
 from app.databases import check_schema, open_engine, open_observations, upgrade_schema
 from app.housekeeping import Housekeeping
+from app.thread_services import ThreadServices
 from app.vault_life import VaultLife
 from app.vaults import key_provider
 from continuity.errors import ContinuityError, KeySourceError, SealedError, VaultError
@@ -155,6 +156,7 @@ class Wiring:
     audits: audits.Audits
     auth: auth_services.Auth
     services: Services
+    threads: ThreadServices
     observations: Observations
     housekeeping: Housekeeping
     vault_life: VaultLife
@@ -226,7 +228,8 @@ def _put_together(settings: Settings, store: Store, *, vault: Vault, keys: KeyPr
     cost = _cost(overrides)
     services = _services(store, ledger, audit=audit, auth=auth, watch=watch, cost=cost)
     life = VaultLife(settings, store, vault, audit, keys=keys, clock=clock, throttle=auth.throttle, cost=cost)
-    reapplying = Reapplying(store, vault, _destroyers(services), clock.now_us)
+    threads = thread_services.build(store, ledger, audit, threads=settings.threads)
+    reapplying = Reapplying(store, vault, _destroyers(services, threads), clock.now_us)
     return Wiring(
         settings=settings,
         clock=clock,
@@ -243,8 +246,11 @@ def _put_together(settings: Settings, store: Store, *, vault: Vault, keys: KeyPr
         ),
         auth=auth,
         services=services,
+        threads=threads,
         observations=_observations(settings, clock, secret_keys=secret_keys, epoch=vaults.epoch(store)),
-        housekeeping=_housekeeping(auth, services, Sweeper(store, ledger), life, reapplying),
+        housekeeping=_housekeeping(
+            auth, services, threads, sweeper=Sweeper(store, ledger), life=life, reapplying=reapplying
+        ),
         vault_life=life,
         recovery=Recovery(store, vault, audit, clock.now_us),
         reapplying=reapplying,
@@ -305,14 +311,19 @@ def _services(
     )
 
 
-def _destroyers(services: Services) -> dict[str, Callable[[str], object]]:
+def _destroyers(services: Services, threads: ThreadServices) -> dict[str, Callable[[str], object]]:
     """Say what destroys a partition that a restored database has brought back, by its kind."""
-    return {"workflow": services.deletions.reapply, "evidence": services.evidence_deletions.reapply}
+    return {
+        "workflow": services.deletions.reapply,
+        "evidence": services.evidence_deletions.reapply,
+        "thread": threads.deletions.reapply,
+    }
 
 
 def _housekeeping(
-    auth: auth_services.Auth, services: Services, sweeper: Sweeper, life: VaultLife, reapplying: Reapplying
-) -> Housekeeping:
+    auth: auth_services.Auth, services: Services, threads: ThreadServices, *, sweeper: Sweeper, life: VaultLife,
+    reapplying: Reapplying,
+) -> Housekeeping:  # fmt: skip
     """Say what a serving process does by itself. The thread is started by whoever serves."""
     raised_us = 0
 
@@ -327,6 +338,8 @@ def _housekeeping(
     housekeeping = Housekeeping()
     housekeeping.add("clock_mark", raise_mark, interval_s=_MARK_S)
     housekeeping.add("phases", sweeper.sweep, interval_s=_SWEEP_S)
+    housekeeping.add("claims", threads.upkeep.expire_due, interval_s=_MARK_S)
+    housekeeping.add("thread_deletions", threads.deletions.finish_all, interval_s=_TIDY_S)
     # First: what a restore has brought back is not there for long.
     housekeeping.add("reapplied_deletions", reapplying.run, interval_s=_TIDY_S)
     housekeeping.add("deletions", services.deletions.finish_all, interval_s=_TIDY_S)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from flask import Blueprint, Flask, Response, current_app
@@ -16,15 +15,21 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 from werkzeug.routing import Rule
 
-from app.api import answers, evidence_answers, evidence_schemas, schemas
+from app.api import answers, schemas
+from app.api.routes import ROUTES, Route
+from app.api.threads import JOURNAL_PARAMETERS
+from app.api.threads import LIST_PARAMETERS as THREADS_PARAMETERS
 from app.auth.admission import Admission, admission_of, public
 from app.headers import API_PATHS
-from app.paths import EVIDENCE_ID, WORKFLOW_ID
+from app.paths import EVIDENCE_ID, THREAD_ID, THREAD_RUN_ID, WAITING_ID, WORKFLOW_ID
 from app.replies import JSON_TYPE, json_bytes
+from app.streaming import LONG_POLL_S
 from continuity import limits
 from continuity.decisions.phases import Phase
+from continuity.decisions.threads.states import ThreadState
 from continuity.evidence import PAGE_PARAMETERS, RUNS_PARAMETERS, SEARCH_PARAMETERS
 from continuity.services.callers import CallerKind
+from continuity.thread_requests import SCOPES
 from continuity.wire import IDENTIFIER, LIST_PARAMETERS
 
 OPENAPI: Final = "3.1.0"
@@ -42,114 +47,7 @@ _ABOUT: Final = (
 )
 _REQUEST: Final = "#/components/schemas/"
 _LOCKED_ERRORS: Final = ("423",)
-_CONTROL: Final = ("workflow_deleted", "stale_revision", "workflow_revision_limit_reached")
 
-
-@dataclass(frozen=True, slots=True)
-class Route:
-    """What the url map does not say of a route.
-
-    `conflicts` are the codes of its 409; `needs_vault` routes answer 423 while the vault is locked; `statuses` are
-    errors beside those of every route of its kind; `file` is the type of a reply that is no JSON object.
-    """
-
-    reply: type[BaseModel] | None
-    request: type[BaseModel] | None = None
-    conflicts: tuple[str, ...] = ()
-    needs_vault: bool = False
-    statuses: tuple[str, ...] = ()
-    file: str | None = None
-
-
-_FIND_RUN: Final = ("evidence_deleted", "request_conflict")
-_EXPORT: Final = ("workflow_deleted", *_FIND_RUN)
-_EVIDENCE_ROUTES: Final[Mapping[str, Route]] = {
-    "evidence.record": Route(
-        evidence_answers.EvidenceReply, evidence_schemas.RecordEvidence,
-        ("event_conflict", "capture_off", "evidence_deleted", "evidence_limit_reached"), needs_vault=True,
-    ),
-    "evidence.index": Route(evidence_answers.EvidencePage, needs_vault=True),
-    "evidence.search": Route(evidence_answers.EvidencePage, evidence_schemas.SearchEvidence, needs_vault=True),
-    "evidence.runs": Route(evidence_answers.EvidenceRunPage, needs_vault=True),
-    "evidence.show": Route(evidence_answers.EvidenceRunView, conflicts=("evidence_deleted",), needs_vault=True),
-    "evidence.reconstruct": Route(
-        evidence_answers.EvidenceRunView, evidence_schemas.Reconstruct, _FIND_RUN, needs_vault=True, statuses=("404",)
-    ),
-    "evidence.manifest": Route(evidence_answers.Manifest, conflicts=("evidence_deleted",), needs_vault=True),
-    "evidence.replay_manifest": Route(
-        evidence_answers.Manifest, evidence_schemas.ManifestRequest, _FIND_RUN, needs_vault=True, statuses=("404",)
-    ),
-    "evidence.export_encrypted": Route(
-        None, evidence_schemas.EncryptedExport, _EXPORT, needs_vault=True, statuses=("404",),
-        file="application/octet-stream",
-    ),
-    "evidence.export_plaintext": Route(
-        None, evidence_schemas.PlaintextExport, _EXPORT, needs_vault=True, statuses=("404",),
-        file="application/x-ndjson",
-    ),
-    "evidence.retain": Route(evidence_answers.RetentionReply, evidence_schemas.Retention, needs_vault=True),
-    "capture.show": Route(evidence_answers.CaptureReply, needs_vault=True),
-    "capture.change": Route(
-        evidence_answers.CaptureReply, evidence_schemas.CaptureMode, ("capture_in_use",), needs_vault=True
-    ),
-}  # fmt: skip
-
-ROUTES: Final[Mapping[str, Route]] = {
-    "health.live": Route(answers.Health),
-    "health.ready": Route(answers.Health, statuses=("503",)),
-    "documentation.openapi": Route(None),
-    "session.login": Route(answers.Welcome, schemas.LoginRequest, statuses=("401", "403")),
-    "session.change_password": Route(answers.Welcome, schemas.ChangePasswordRequest, statuses=("401", "403")),
-    "session.reauthenticate": Route(answers.Welcome, schemas.ReauthenticateRequest, statuses=("401", "403")),
-    "session.logout": Route(answers.Farewell, schemas.LogoutRequest, statuses=("401", "403")),
-    "grants.issue": Route(
-        answers.GrantReply, schemas.GrantRequest, ("request_conflict", "workflow_deleted"),
-        needs_vault=True, statuses=("404",),
-    ),
-    "grants.revoke": Route(answers.RevokeReply, schemas.RevokeRequest, needs_vault=True, statuses=("404",)),
-    "coordinators.create": Route(
-        answers.CreatedWorkflow, schemas.CreateWorkflow,
-        ("definition_conflict", "workflow_deleted", "capture_not_full", "clock_moved_backwards",
-         "coordinator_open_limit", "coordinator_history_limit"),
-        needs_vault=True, statuses=("404",),
-    ),
-    "workers.begin": Route(
-        answers.BeginReply, schemas.BeginRequest,
-        ("workflow_deleted", "clock_moved_backwards", "coordinator_history_limit"), needs_vault=True,
-    ),
-    "workers.outcome": Route(
-        answers.OutcomeReply, schemas.OutcomeRequest, ("workflow_deleted", "late_receipt_limit_reached"),
-        needs_vault=True,
-    ),
-    "workers.renew": Route(
-        answers.RenewReply, schemas.RenewRequest,
-        ("stale_lease", "lease_expired", "workflow_paused", "renewal_limit_reached", "clock_moved_backwards",
-         "workflow_deleted"),
-        needs_vault=True,
-    ),
-    "observers.submit": Route(answers.ObservationReply, schemas.Event, ("event_conflict",)),
-    "operators.index": Route(answers.WorkflowPage, needs_vault=True),
-    "operators.show": Route(answers.WorkflowHistory, conflicts=("workflow_deleted",), needs_vault=True),
-    "operators.configure": Route(
-        answers.WorkflowView, schemas.ConfigureRequest,
-        (*_CONTROL, "capture_not_full", "clock_moved_backwards"), needs_vault=True,
-    ),
-    "operators.abandon": Route(
-        answers.WorkflowView, schemas.AbandonRequest, (*_CONTROL, "operation_final", "lease_live"), needs_vault=True
-    ),
-    "operators.confirm": Route(
-        answers.WorkflowView, schemas.ConfirmRequest,
-        (*_CONTROL, "operation_final", "lease_live", "effect_may_still_land", "attempt_limit_reached"),
-        needs_vault=True,
-    ),
-    "evidence.delete": Route(
-        answers.DeleteReply, schemas.DeleteRequest,
-        ("workflow_unfinished", "workflow_deleted", "evidence_deleted", "request_conflict"),
-        needs_vault=True, statuses=("404",),
-    ),
-    **_EVIDENCE_ROUTES,
-}  # fmt: skip
-"""By endpoint."""
 
 ERRORS: Final[Mapping[str, str]] = {
     "400": "The request cannot be read, or a field is not what it must be. The message names it.",
@@ -192,9 +90,32 @@ _QUERIES: Final[Mapping[str, tuple[str, ...]]] = {
     "evidence.index": SEARCH_PARAMETERS,
     "evidence.runs": RUNS_PARAMETERS,
     "evidence.show": PAGE_PARAMETERS,
+    "threads_api.index": THREADS_PARAMETERS,
+    "threads_api.journal": JOURNAL_PARAMETERS,
+    "threads_api.history": ("cursor",),
 }
 """By endpoint, what its query may hold."""
-_IN_PATH: Final[Mapping[str, str]] = {"workflow_id": WORKFLOW_ID, "evidence_id": EVIDENCE_ID}
+_OWN_QUERY: Final[Mapping[str, Mapping[str, Mapping[str, Any]]]] = {
+    "threads_api.index": {
+        "state": {"type": "string", "enum": [state.value for state in ThreadState]},
+        "scope": {"type": "string", "enum": list(SCOPES), "default": "own"},
+    },
+    "threads_api.journal": {
+        "after": {"type": "string", "description": "A position, `<epoch>-<seq>`; `Last-Event-ID` goes before it."},
+        "wait": {
+            "type": "integer", "minimum": 0, "maximum": LONG_POLL_S, "default": 0,
+            "description": "Seconds to wait for records where there are none; it may be answered sooner.",
+        },
+    },
+    "threads_api.history": {
+        "cursor": {"type": "string", "description": "`history_cursor` of a snapshot, or of the page before."},
+    },
+}  # fmt: skip
+"""What a name means at one endpoint alone."""
+_IN_PATH: Final[Mapping[str, str]] = {
+    "workflow_id": WORKFLOW_ID, "evidence_id": EVIDENCE_ID, "thread_id": THREAD_ID, "thread_run_id": THREAD_RUN_ID,
+    "waiting_id": WAITING_ID, "asked_id": IDENTIFIER.pattern,
+}  # fmt: skip
 
 
 @blueprint.get("/openapi.json")
@@ -282,7 +203,8 @@ def _parameters(rule: Rule) -> list[dict[str, Any]]:
         for name in sorted(rule.arguments)
     ]
     asked = _QUERIES.get(rule.endpoint, ())
-    parameters += [{"name": name, "in": "query", "schema": _QUERY[name]} for name in asked]
+    known = {**_QUERY, **_OWN_QUERY.get(rule.endpoint, {})}
+    parameters += [{"name": name, "in": "query", "schema": known[name]} for name in asked]
     return parameters
 
 

@@ -24,7 +24,9 @@ from continuity.wire import AbandonRequest, BeginRequest, ConfigureRequest, Crea
 from tests.observing import LEAST
 from tests.people import VISIT
 from tests.servers import initialised
+from tests.web import thread_rows
 from tests.web.site import PRODUCER_TOKEN, Browser, Site, site_on
+from tests.web.thread_rows import SUBJECTS, THREADERS
 
 WORKFLOWS = "/v1/continuity"
 BOTH = [pytest.param("sqlite"), pytest.param("postgresql", marks=pytest.mark.postgresql)]
@@ -89,6 +91,7 @@ class World:
             "revoked": self.grant("revoked", "evidence_collector"),
             "unknown": tokens.new_token(CallerKind.OPERATOR),
         }
+        self._tokens |= thread_rows.tokens(self)
         site.wiring.auth.credentials.revoke(self.admin, RevokeRequest("revoked", None))
         good = self._tokens["operator of all"]
         self._tokens["bad checksum"] = good[:-1] + ("0" if good[-1] != "0" else "1")
@@ -103,7 +106,8 @@ class World:
         browser = self.site.browser()
         if name == "nobody":
             return Asker(browser, {})
-        return Asker(browser, {"Authorization": f"Bearer {self._token(name, target)}"}, name)
+        subject = {"Atmem-Subject": SUBJECTS[name]} if name in SUBJECTS else {}
+        return Asker(browser, {"Authorization": f"Bearer {self._token(name, target)}", **subject}, name)
 
     def caller_of(self, name: str) -> Caller:
         return self.site.wiring.auth.principals.bearer(f"Bearer {self._tokens[name]}", request_id="req_test")
@@ -192,7 +196,7 @@ OPERATORS = ("operator", "operator elsewhere", "operator of all")
 MACHINES = (*WORKERS, *COORDINATORS, *OPERATORS)
 OBSERVERS = ("observer", "producer")
 """Apart from the machines: nothing that is for one kind is for the other."""
-ASKERS = (*UNPROVED, *MACHINES, *OBSERVERS, *PEOPLE)
+ASKERS = (*UNPROVED, *MACHINES, *OBSERVERS, *THREADERS, *PEOPLE)
 
 
 @dataclass(frozen=True)
@@ -207,7 +211,7 @@ class Row:
 
 def _table(*rules: tuple[tuple[str, ...], int]) -> dict[str, int]:
     """Return a status for every asker; a later rule wins."""
-    table: dict[str, int] = dict.fromkeys(UNPROVED, 401) | dict.fromkeys(OBSERVERS, 403)
+    table: dict[str, int] = dict.fromkeys(UNPROVED, 401) | dict.fromkeys((*OBSERVERS, *THREADERS), 403)
     for names, status in rules:
         table.update(dict.fromkeys(names, status))
     assert set(table) == set(ASKERS)
@@ -256,7 +260,8 @@ RETAINERS = _table(
 ADMINISTRATORS = _table((MACHINES, 403), (tuple(PEOPLE), 403), (("person: administrator",), 200))
 SUBMITTERS = _table((MACHINES, 403), (OBSERVERS, 200), (tuple(PEOPLE), 403))
 SESSION = _table(
-    (MACHINES, 401), (OBSERVERS, 401), (tuple(PEOPLE), 200), (("operator with another's CSRF token",), 403),
+    (MACHINES, 401), ((*OBSERVERS, *THREADERS), 401), (tuple(PEOPLE), 200),
+    (("operator with another's CSRF token",), 403),
 )  # fmt: skip
 
 
@@ -389,6 +394,7 @@ EXPECTED: dict[str, Row] = {
     "capture.change": Row(
         "none", "POST", _fixed("/v1/evidence/settings/capture-mode", {"capture_mode": "full"}), ADMINISTRATORS
     ),
+    **thread_rows.rows(Row, askers=_table((MACHINES, 403), (tuple(PEOPLE), 403))),
 }
 """By endpoint. A route without a row fails `test_every_route_has_a_row`."""
 

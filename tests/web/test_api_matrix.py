@@ -8,7 +8,7 @@ from app.api.documentation import documented
 from app.auth import credentials
 from app.auth.admission import STATIC, Admission, admission_of
 from continuity.errors import ForbiddenError
-from continuity.services import deletion, evidence_runs, opening
+from continuity.services import deletion, evidence_runs, opening, threads_ledger, threads_rights
 from tests.web.matrix import ASKERS, EXPECTED, World, ask
 from tests.web.site import site_on
 
@@ -68,11 +68,20 @@ def test_without_the_check_of_scope_the_matrix_fails(fresh_instance, monkeypatch
     monkeypatch.setattr(opening, "is_visible", lambda _row, _caller: True)
     monkeypatch.setattr(deletion, "is_visible", lambda _row, _caller: True)
     monkeypatch.setattr(evidence_runs, "is_visible", lambda _row, _caller: True)
+    monkeypatch.setattr(threads_rights, "require", lambda _caller, _row, _right, *, owner_ix: None)
+    monkeypatch.setattr(threads_ledger.ThreadLedger, "lock_run", _lock_any_run)
     monkeypatch.setattr(credentials._Issuer, "reaches", lambda _issuer, _workspace: True)
     monkeypatch.setattr(credentials, "_within", lambda _issuer: credentials.sa.true())
 
     with site_on(fresh_instance.folder) as site:
-        assert surprises(World(site), 404) == rows_with(404)
+        # Receipts are each principal's own whatever it may see, and the cursor of the matrix is nobody's.
+        doubled = {"threads_api.history", "threads_api.receipt"}
+        assert surprises(World(site), 404) == rows_with(404) - doubled
+
+
+def _lock_any_run(ledger, connection, _caller, run_id):
+    row = connection.execute(threads_ledger.statements.LOCKED_HEAD_BY_RUN, {"run_id": run_id}).one_or_none()
+    return ledger.open_living(row)
 
 
 def test_without_the_check_of_kind_and_role_the_matrix_fails(fresh_instance, monkeypatch):
@@ -85,6 +94,8 @@ def test_without_the_check_of_kind_and_role_the_matrix_fails(fresh_instance, mon
             "grants.issue", "grants.revoke", "session.reauthenticate", "session.change_password", "session.logout",
             "observers.submit", "evidence.export_plaintext", "capture.show", "capture.change",
         }  # fmt: skip
+        # Nobody but who may have threads is taken for an owner, and nobody but a worker for one, by the services too.
+        doubled |= {endpoint for endpoint in EXPECTED if endpoint.startswith("thread")}
         assert surprises(World(site), 403) == rows_with(403) - doubled
 
 
