@@ -104,11 +104,16 @@ class ThreadChecker:
                 yield f"record {seq} of the journal does not follow from the one before"
             chain_hash = row.hash
             record = record_view(opened, row)
+            if head.trimmed_seq:
+                # What came before is gone: the rest opens and is chained, and is folded onto nothing.
+                continue
             if record["kind"] == "run_claimed":
                 generations.append(record["data"]["generation"])
             yield from _generation_problems(record, generations)
             view = transcript.advance(view, record)
-        if seq != head.last_seq or (seq and chain_hash != opened.chain_hash):
+        # Where all of it was trimmed, no record is left that the chain could end with.
+        is_whole = seq == head.trimmed_seq or chain_hash == opened.chain_hash
+        if seq != head.last_seq or not is_whole:
             yield "the journal does not end where the head says"
         if head.trimmed_seq == 0:
             yield from self._view_problems(connection, opened, view, generations)

@@ -65,8 +65,7 @@ FREE_HEAD_BY_PK: Final = _locked(_BY_PK, _UNLESS_LOCKED)
 """Nothing where somebody else has the row locked: for what another run of the same search finds again."""
 LOCKED_HEAD_BY_RUN: Final = _locked(
     _HEAD.where(
-        threads.c.thread_pk
-        == sa.select(runs.c.thread_pk).where(runs.c.run_id == bindparam("run_id")).scalar_subquery()
+        threads.c.thread_pk == sa.select(runs.c.thread_pk).where(runs.c.run_id == bindparam("run_id")).scalar_subquery()
     ),
     _THEN_THREAD,
 )
@@ -102,9 +101,7 @@ _IN_THREAD: Final[sa.BindParameter[int]] = bindparam("thread_pk", type_=INTEGER)
 CLAIMED: Final = sa.select(runs.c.thread_pk, runs.c.number, runs.c.run_id, runs.c.sealed_run).where(
     runs.c.claim_ix == bindparam("claim_ix")
 )
-RUN_AT: Final = sa.select(runs.c.sealed_run).where(
-    runs.c.thread_pk == _IN_THREAD, runs.c.number == bindparam("number")
-)
+RUN_AT: Final = sa.select(runs.c.sealed_run).where(runs.c.thread_pk == _IN_THREAD, runs.c.number == bindparam("number"))
 NEWEST_RUNS: Final = (
     sa.select(runs.c.number, runs.c.run_id, runs.c.state, runs.c.sealed_run)
     .where(runs.c.thread_pk == _IN_THREAD)
@@ -259,6 +256,11 @@ def insert_receipt(connection: Connection, row: Mapping[str, Any]) -> None:
 def update_request(connection: Connection, waiting_id: str, values: Mapping[str, Any]) -> None:
     """Write changed columns of a waiting request."""
     connection.execute(sa.update(waiting).where(waiting.c.waiting_id == waiting_id).values(**values))
+
+
+def trim_records(connection: Connection, thread_pk: int, upto: int) -> None:
+    """Let go of a thread's records up to one."""
+    connection.execute(sa.delete(journal).where(journal.c.thread_pk == thread_pk, journal.c.seq <= upto))
 
 
 def destroy_records(connection: Connection, thread_pk: int) -> int:

@@ -18,6 +18,7 @@ from continuity.services.threads_checking import ThreadChecker
 from continuity.services.threads_deletion import ThreadDeletions
 from continuity.services.threads_ledger import ThreadLedger
 from continuity.services.threads_reading import ThreadReading
+from continuity.services.threads_trimming import ThreadTrimming
 from continuity.services.threads_upkeep import ThreadUpkeep
 from continuity.services.threads_work import ThreadWork
 from continuity.store import threads_schema as tables
@@ -90,6 +91,7 @@ class Conversing:
         self.work = ThreadWork(store, self.ledger)
         self.upkeep = ThreadUpkeep(store, self.ledger)
         self.deletions = ThreadDeletions(store, self.ledger, audit)
+        self.trimming = ThreadTrimming(store, self.ledger, audit)
         self.checker = ThreadChecker(store, self.ledger)
 
     @property

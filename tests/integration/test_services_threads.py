@@ -660,6 +660,40 @@ class TestAudit:
         assert looks() == 4
 
 
+class TestTrimming:
+    def test_old_records_are_let_go_and_a_snapshot_loses_nothing(self, at, monkeypatch):
+        monkeypatch.setattr("continuity.services.threads_trimming.AT_ONCE", 3)
+        thread_id, held = at.running()
+        at.append(held, *said("old"))
+        old = Position.parse(at.snapshot(thread_id)["checkpoint"])
+        at.clock.advance(10)
+        cutoff = at.clock.now_us()
+        at.append(held, *said("new"))
+        before = at.snapshot(thread_id)
+
+        assert at.trimming.trim(at.someone("a"), thread_id, older_than_us=cutoff) == old.seq
+        assert at.trimming.trim(at.someone("a"), thread_id, older_than_us=cutoff) == 0
+
+        assert at.snapshot(thread_id) == before
+        gap = refused(at.reading.journal, at.person, thread_id, Position(1, old.seq - 1))
+        assert gap.code == "cursor_gap"
+        assert [record["seq"] for record in at.records(thread_id, str(old))] == [9, 10, 11]
+        assert at.checker.check() == []
+        assert ("thread.trimmed", "done") in at.home.actions()
+
+    def test_a_thread_all_of_whose_records_were_let_go_goes_on(self, at):
+        thread_id, held = at.running()
+        at.trimming.trim(at.someone("a"), thread_id, older_than_us=at.clock.now_us() + 1)
+        assert at.checker.check() == []
+
+        at.append(held, *said("new"))
+
+        assert [record["seq"] for record in at.records(thread_id, "1-5")] == [6, 7, 8]
+        assert at.checker.check() == []
+        at.settle(held)
+        assert at.deletions.delete(at.person, thread_id)["journal"] > 0
+
+
 class Crash(Exception):
     """The process died."""
 
@@ -728,6 +762,19 @@ class TestDeletion:
         with pytest.raises(VaultError):
             at.deletions.finish_all()
         assert not at.home.vault.has_shredded(thread_id)
+
+    def test_what_a_restored_database_brings_back_of_it_is_destroyed_again(self, at):
+        thread_id = self.idle_thread(at)
+        at.home.vault.shred(thread_id, recorded=at.home.vault.shred_list.head)
+        assert refused(at.snapshot, thread_id).code == "thread_deleted"
+
+        at.deletions.reapply(thread_id)
+        at.deletions.reapply(thread_id)
+
+        assert at.row(thread_id).state == "deleted"
+        assert not any(at.home.rows(table) for table in CONTENT)
+        with pytest.raises(VaultError):
+            at.deletions.reapply(at.create())
 
     def test_a_long_journal_is_destroyed_in_steps(self, at, monkeypatch):
         monkeypatch.setattr("continuity.store.threads.DESTROYED_AT_ONCE", 3)

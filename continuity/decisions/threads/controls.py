@@ -199,6 +199,17 @@ def decide_delete(head: Head, *, at_us: int) -> Change:
     return draft.done()
 
 
+def decide_trim(head: Head, upto: int, *, at_us: int) -> Change | None:
+    """Let go of the records up to one, which clients then no longer go on from; None when they are gone already.
+
+    Nothing that anybody must see changes: what snapshots show is kept in rows of its own.
+    """
+    upto = min(upto, head.last_seq)
+    if upto <= head.trimmed_seq:
+        return None
+    return Draft(replace(head, trimmed_seq=upto), at_us).done(is_revised=False)
+
+
 def describe(change: Change) -> dict[str, Any]:
     """Return what a receipt says of a change: revision, state, and the run that was queued by it."""
     queued = [run.run_id for run in change.runs if run.state is RunState.QUEUED]
