@@ -78,6 +78,11 @@ def test_everything_is_under_the_new_key_and_readable_and_found_as_before(file_p
     assert index_of(server) == before == index_of(file_place.command())
     assert server.create("work-3") == server.create("work-3")
     assert server.actions()[-2:] == [("vault.rotation_started", "cli", "done"), ("vault.rotated", "system", "done")]
+    # The audit log is whole, and its details from before open.
+    audit = server.built.audit
+    detailed = next(row.seq for row in server.rows(schema.audit) if row.sealed_detail is not None)
+    assert server.built.store.read(audit.verify).fault is None
+    assert server.built.store.read(lambda connection: audit.detail(connection, detailed)) == {"role": "administrator"}
 
 
 @pytest.mark.parametrize("place", SOURCES, indirect=True)
