@@ -15,7 +15,10 @@ from app.pages.problems import PAGE_BLUEPRINTS
 from tests.web.site import Browser
 
 WORKFLOW_ID = "wf_" + "0" * 32
-_ABSENT = {"evidence": "er_" + "0" * 32, "int": "999999"}
+_ABSENT = {
+    "evidence": "er_" + "0" * 32, "thread": "th_" + "0" * 32, "run": "rn_" + "0" * 32, "waiting": "wr_" + "0" * 32,
+    "int": "999999",
+}  # fmt: skip
 HTML = {"Accept": "text/html,application/xhtml+xml;q=0.9"}
 HTMX = {"HX-Request": "true"}
 
