@@ -79,7 +79,9 @@ class Wire:
         self.statuses.add(response.status)
         if response.status >= 400:
             self.refusals.append(str(response.headers).encode() + content)
-        return response.status, json.loads(content) if content[:1] == b"{" else {}, response.headers
+        # Files and pages are not read here.
+        is_object = response.headers.get("Content-Type", "").startswith("application/json") and content[:1] == b"{"
+        return response.status, json.loads(content) if is_object else {}, response.headers
 
     def cookie(self, headers: Mapping[str, str]) -> str:
         (morsel,) = SimpleCookie(headers["Set-Cookie"]).values()

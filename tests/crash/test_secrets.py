@@ -7,6 +7,7 @@ import json
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlencode
 
 import pytest
 
@@ -38,6 +39,22 @@ class Sweep:
     def as_person(self, method, path, body=None, **more):
         headers = {"Cookie": f"atmem_session={self.cookie}", "X-CSRF-Token": self.csrf_token, **more}
         return self.wire.send(method, path, body, headers=headers)
+
+    def as_page(self, method, path, fields=None):
+        """Ask for a page, or send a form of one; return the status.
+
+        A page that refuses shows its own form again: the token of its session, a filter, what was to be confirmed.
+        """
+        body = None if fields is None else urlencode({**fields, "csrf_token": self.csrf_token}).encode()
+        headers = {
+            "Cookie": f"atmem_session={self.cookie}", "Accept": "text/html",
+            "Content-Type": "application/x-www-form-urlencoded",
+        }  # fmt: skip
+        status = self.wire.send(method, path, body, headers=headers)[0]
+        if status in {400, 403, 409, 422}:
+            told = {each.partition(" #")[0] for each in self.secrets.found_in(self.wire.refusals.pop())}
+            assert told <= {"CSRF token", "filter", "confirmation"}, path
+        return status
 
     def as_machine(self, path, body, *, kind="operator", method="POST"):
         return self.wire.send(method, path, body, headers={"Authorization": f"Bearer {self.tokens[kind]}"})
@@ -102,9 +119,12 @@ def test_no_secret_is_found_in_anything_that_is_left_behind(sweep):
     refused_bodies(sweep, workflow_id)
     misplaced_tokens(sweep)
     failures(sweep)
+    run = evidence(sweep)
+    pages(sweep, run, workflow_id)
 
     assert sweep.leaks() == {}
     delete(sweep, workflow_id)
+    delete_run(sweep, run)
     assert sweep.leaks() == {}
     sweep.stage.stop()
     assert sweep.leaks() == {}
@@ -323,6 +343,66 @@ def failures(sweep):
         sweep.stage.armed.write_text(f"create {how} {sweep.mint('failure')}")
         body = {"workflow_key": sweep.mint("workflow key"), "operations": [operation(sweep)]}
         assert sweep.as_machine(ROOT, body)[0] == expected
+
+
+def evidence(sweep):
+    """Record, find, read and take away what an agent says; return its run."""
+    now = int(sweep.stage.clock_file.stat().st_mtime)
+    event = {
+        "run_id": "run-of-secrets", "producer": "agent", "epoch": 1, "event_id": "1", "kind": "tool_call",
+        "content": {"tool": sweep.mint("tool"), "parameters": {"to": sweep.mint("parameter")}}, "time": now,
+    }  # fmt: skip
+    status, reply, _ = sweep.as_machine("/v1/evidence", event)
+    assert status == 200, reply
+    run = reply["evidence_id"]
+    text = {**event, "event_id": "2", "kind": "text", "content": f"It said {sweep.mint('text')}."}
+    assert sweep.as_machine("/v1/evidence", text)[0] == 200
+    other = {**text, "content": sweep.mint("another content")}
+    assert sweep.as_machine("/v1/evidence", other)[0] == 409
+    for wrong in (
+        {"kind": sweep.mint("kind") * 9},
+        {"content": None, "time": sweep.mint("time")},
+    ):
+        assert sweep.as_machine("/v1/evidence", {**event, "event_id": "3", **wrong})[0] == 400
+    assert sweep.as_person("POST", "/v1/evidence/search", {"query": sweep.mint("word")})[0] == 200
+    assert sweep.as_person("GET", f"/v1/evidence/{run}")[0] == 200
+    assert sweep.as_person("GET", f"/v1/evidence?q={sweep.mint('search')}&cursor={sweep.mint('cursor')}")[0] == 400
+    for passphrase in (sweep.mint("passphrase") + " of a file", sweep.mint("passphrase")[:8]):
+        body = {"run_id": run, "passphrase": passphrase}
+        assert sweep.as_person("POST", "/v1/evidence/export/encrypted", body)[0] in {200, 400}
+    body = {"run_id": run, "confirmation": run}
+    assert sweep.as_person("POST", "/v1/evidence/export/plaintext", body)[0] == 200
+    return run
+
+
+def pages(sweep, run, workflow_id):
+    """Open, filter and take away what pages show, with secrets where none belong."""
+    addresses = [
+        "/evidence", f"/evidence/{run}", f"/evidence/{run}/manifest", f"/evidence/{run}/export",
+        f"/resume-work/{workflow_id}", "/settings/audit", "/settings/audit/entries/1", "/settings/audit/entries.csv",
+        "/settings/audit/entries.json", "/settings/audit/check", "/settings/audit/checkpoint.jsonl",
+    ]  # fmt: skip
+    for address in addresses:
+        assert sweep.as_page("GET", address) == 200, address
+    for address in (
+        "/settings/audit?object=",
+        "/evidence/records?q=",
+        "/evidence/records?run=",
+        "/settings/audit?actor=",
+    ):
+        assert sweep.as_page("GET", address + sweep.mint("filter")) == 200, address
+    for address in ("/settings/audit?cursor=", "/evidence?cursor=", "/settings/audit?from=", "/evidence?x="):
+        assert sweep.as_page("GET", address + sweep.mint("filter")) in {303, 400, 422}, address
+    for form in ("export/encrypted", "export/plaintext", "delete"):
+        fields = {name: sweep.mint(name) for name in ("passphrase", "again", "confirmation", "password")}
+        assert sweep.as_page("POST", f"/evidence/{run}/{form}", fields) in {400, 403, 422}, form
+
+
+def delete_run(sweep, run):
+    body = {"run_id": run, "confirmation": run}
+    status, reply, _ = sweep.as_person("POST", "/v1/evidence/delete", body)
+    assert status == 200, reply
+    assert sweep.as_page("GET", f"/evidence/{run}") == 409
 
 
 def delete(sweep, workflow_id):
