@@ -6,7 +6,6 @@ let the core decide, write, keep the receipt, commit. The same request again get
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -17,7 +16,7 @@ from continuity.decisions.threads import controls, schemas
 from continuity.decisions.threads.changes import refuse
 from continuity.decisions.threads.model import Change, Head
 from continuity.decisions.threads.states import RequestState
-from continuity.errors import IntegrityError, MalformedError, NotFoundError
+from continuity.errors import MalformedError, NotFoundError
 from continuity.jsontext import canonical_bytes
 from continuity.services import threads_creation, threads_receipts
 from continuity.services import threads_rights as rights
@@ -26,7 +25,7 @@ from continuity.services.callers import Caller, CallerKind
 from continuity.services.identifiers import body_digest, new_id
 from continuity.services.threads_ledger import Contents, ThreadLedger
 from continuity.services.threads_rights import Right
-from continuity.services.threads_sealing import OpenedThread, reply_place
+from continuity.services.threads_sealing import OpenedThread
 from continuity.services.workflows import WORKFLOW_FORMAT
 from continuity.store import threads as statements
 
@@ -285,7 +284,7 @@ class Threads:
             if row.revision != request.revision:
                 raise refuse("stale_waiting_revision", opened.head, waiting_revision=row.revision)
             if row.state != RequestState.OPEN:
-                return _answered_before(opened, row, digest)
+                return _answered_before(self.ledger, opened, row, digest)
             moment = self._moment(connection, opened)
             return self._admit(caller, moment, asked, request, question=question, waiting_id=waiting_id, digest=digest)
 
@@ -385,15 +384,11 @@ class Threads:
         self.audit.append(connection, entry, now_us=at_us)
 
 
-def _answered_before(opened: OpenedThread, row: AnyRow, digest: str) -> dict[str, Any]:
+def _answered_before(ledger: ThreadLedger, opened: OpenedThread, row: AnyRow, digest: str) -> dict[str, Any]:
     """Answer a reply to a request that is not open: as the first one if it is the same."""
     if row.state == RequestState.CANCELLED:
         raise refuse("waiting_cancelled", opened.head)
-    place = reply_place(opened.thread_id, row.waiting_id)
-    first = json.loads(opened.key.open(row.sealed_reply, place=place))
-    ask = opened.head.find_ask(row.waiting_id)
-    if first["revision"] != row.revision or (ask is not None and ask.reply_digest != first["digest"]):
-        raise IntegrityError("A reply contradicts the thread's sealed head. Nothing was done.")
+    first = ledger.reply(opened, row)
     if first["digest"] == digest:
         receipt: dict[str, Any] = first["receipt"]
         return receipt

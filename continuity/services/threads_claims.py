@@ -25,7 +25,7 @@ from continuity.services import threads_rights as rights
 from continuity.services.documents import seconds
 from continuity.services.identifiers import token_hash
 from continuity.services.threads_ledger import Contents, ThreadLedger
-from continuity.services.threads_sealing import OpenedThread, reply_place, run_place
+from continuity.services.threads_sealing import OpenedThread, run_place
 from continuity.store import threads as statements
 from continuity.store import workflows
 
@@ -38,6 +38,14 @@ if TYPE_CHECKING:
 
 CANDIDATES: Final = 32
 """How many queued threads a claim looks at: others may take the first ones in the same moment."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What a run is handed, beside what its thread's head says: inputs by number, and replies."""
+
+    said: Mapping[int, Mapping[str, Any]]
+    replies: list[dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +89,7 @@ class ThreadClaims:
             return None
         try:
             opened = self.ledger.open_living(row)
+            parts = self._parts(connection, opened)
         except (ConflictError, DecryptionError, IntegrityError):
             # One that is damaged, or was deleted before a database was put back, must not keep all others waiting.
             return None
@@ -91,7 +100,7 @@ class ThreadClaims:
             return None
         change = work.decide_claim(opened.head, secret_hash=secret_hash, actor=actor, at_us=at_us)
         opened = self.ledger.record(connection, opened, change, at_us=at_us, contents=Contents(claim_ix=claim_ix))
-        return self._handed(connection, opened)
+        return _handed(opened, parts)
 
     def _claimed_before(self, connection: Connection, known: AnyRow, secret_hash: str) -> dict[str, Any]:
         """Answer a claim that was granted before."""
@@ -105,28 +114,16 @@ class ThreadClaims:
             )
         proof = Proof(run.run_id, run.claim.generation, secret_hash)
         work.require_claim(opened.head, proof, at_us=self.ledger.stamp_us(connection, opened))
-        return {"run": self._handed(connection, opened)}
+        return {"run": _handed(opened, self._parts(connection, opened))}
 
-    def _handed(self, connection: Connection, opened: OpenedThread) -> dict[str, Any]:
-        """Return what a worker is handed with its claim."""
-        head = opened.head
-        run = _claimed_run(head)
+    def _parts(self, connection: Connection, opened: OpenedThread) -> _Parts:
+        """Read what the newest run is handed. Raises `VaultError`: before anything is written."""
+        head, run = opened.head, opened.head.run
+        if run is None:
+            raise refuse("claim_lost")
         numbers = [steer.number for steer in head.steers] + ([] if run.input_no is None else [run.input_no])
         said = self.ledger.contents(connection, opened, numbers)
-        begun = None if run.input_no is None else said[run.input_no]
-        return {
-            "thread_id": opened.thread_id,
-            "name": opened.origin.name,
-            "agent": opened.origin.agent,
-            "run_id": run.run_id,
-            "cause": run.cause.value,
-            "resumes": run.resumes,
-            "input": begun and {name: begun[name] for name in ("input_id", "kind", "content")},
-            "replies": self._replies(connection, opened, run),
-            **hold_of(head),
-            # Those that an unfinished run has read as well: what it made of them may be lost.
-            "steers": [steer_of(steer, said) for steer in head.steers],
-        }
+        return _Parts(said, self._replies(connection, opened, run))
 
     def _replies(self, connection: Connection, opened: OpenedThread, run: Run) -> list[dict[str, Any]]:
         """Return the admitted replies that a run goes on with, in the order of their questions."""
@@ -139,13 +136,32 @@ class ThreadClaims:
             row = rows.get(waiting_id)
             if row is None or row.sealed_reply is None:
                 raise IntegrityError("A reply of the thread is missing. Nothing was done.")
-            question = self.ledger.request(opened, row)
-            reply = json.loads(opened.key.open(row.sealed_reply, place=reply_place(opened.thread_id, waiting_id)))
+            question, reply = self.ledger.request(opened, row), self.ledger.reply(opened, row)
             replies.append({
                 "waiting_id": waiting_id, "task": question["task"], "ordinal": question["ordinal"],
                 "revision": row.revision, "reply": reply["reply"],
             })  # fmt: skip
         return replies
+
+
+def _handed(opened: OpenedThread, parts: _Parts) -> dict[str, Any]:
+    """Return what a worker is handed with its claim."""
+    head = opened.head
+    run = _claimed_run(head)
+    begun = None if run.input_no is None else parts.said[run.input_no]
+    return {
+        "thread_id": opened.thread_id,
+        "name": opened.origin.name,
+        "agent": opened.origin.agent,
+        "run_id": run.run_id,
+        "cause": run.cause.value,
+        "resumes": run.resumes,
+        "input": begun and {name: begun[name] for name in ("input_id", "kind", "content")},
+        "replies": parts.replies,
+        **hold_of(head),
+        # Those that an unfinished run has read as well: what it made of them may be lost.
+        "steers": [steer_of(steer, parts.said) for steer in head.steers],
+    }
 
 
 def _claimed_run(head: Head) -> Run:

@@ -32,6 +32,7 @@ from continuity.services.threads_sealing import (
     agent_place,
     head_place,
     input_place,
+    reply_place,
     request_place,
     seal_head,
 )
@@ -243,6 +244,19 @@ class ThreadLedger:
             raise IntegrityError("A waiting request contradicts the thread's sealed head. Nothing was done.")
         return value
 
+    def reply(self, opened: OpenedThread, row: AnyRow) -> dict[str, Any]:
+        """Open the admitted reply to a waiting request: ``reply, digest, actor, receipt, revision, at``.
+
+        Raises:
+            VaultError: There is none, it does not open, or it is not the one that was admitted last.
+        """
+        place = reply_place(opened.thread_id, row.waiting_id)
+        value: dict[str, Any] = json.loads(opened.key.open(row.sealed_reply, place=place))
+        ask = opened.head.find_ask(row.waiting_id)
+        if value["revision"] != row.revision or (ask is not None and ask.reply_digest != value["digest"]):
+            raise IntegrityError("A reply contradicts the thread's sealed head. Nothing was done.")
+        return value
+
     # ---- writing
 
     def record(
@@ -265,6 +279,7 @@ class ThreadLedger:
             TooLargeError: A message would be longer than a snapshot may hold.
             VaultError: What is already there does not open. Nothing has happened once `Store.write` has left.
         """
+        self._opener.note_change(at_us)
         writing = Writing(connection, self, opened, change, contents=contents or Contents(), at_us=at_us)
         chain_hash = writing.write()
         sealed = seal_head(opened.key, change.head, opened.origin, chain_hash)

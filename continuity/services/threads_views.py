@@ -18,7 +18,6 @@ from continuity.services.threads_sealing import (
     OpenedThread,
     item_place,
     record_place,
-    reply_place,
     run_place,
     state_place,
 )
@@ -155,8 +154,7 @@ class ThreadViews:
                 **{name: question[name] for name in ("kind", "schema", "shown", "run_id", "at")},
             }  # fmt: skip
             if ask.state is RequestState.ANSWERED:
-                sealed_place = reply_place(opened.thread_id, ask.waiting_id)
-                request["reply"] = json.loads(opened.key.open(row.sealed_reply, place=sealed_place))["reply"]
+                request["reply"] = self.ledger.reply(opened, row)["reply"]
             shown.append(request)
         return shown
 

@@ -82,6 +82,7 @@ class Conversing:
     ledger: ThreadLedger
     person: Caller
     worker: Caller
+    watch: ClockWatch
     numbers: Any = field(default_factory=lambda: iter(range(10**9)))
 
     def __post_init__(self) -> None:
@@ -250,7 +251,7 @@ def process_of(home: Installation, *, database_time: bool = False, declares: boo
         CallerKind.THREAD_WORKER, "cred:worker", "req_2", frozenset({workspace_pk}), workspace_pk, owner_pk=77,
         principal="worker", agents=frozenset({"helper", "other"}),
     )  # fmt: skip
-    made = Conversing(home, ThreadLedger(opener), person, worker)
+    made = Conversing(home, ThreadLedger(opener), person, worker, watch)
     if declares:
         made.declare()
     return made

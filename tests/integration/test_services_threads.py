@@ -626,6 +626,34 @@ class TestVault:
         with pytest.raises(VaultError):
             at.reply(thread_id, asked[0]["waiting_id"], False)
 
+    def test_a_reply_of_an_earlier_revision_put_back_is_handed_to_nobody(self, at):
+        thread_id, (asked,) = waiting_thread(at)
+        at.reply(thread_id, asked["waiting_id"], True)
+        earlier = at.home.rows(tables.waiting)[0].sealed_reply
+        at.wait(at.claim(), question())
+        at.reply(thread_id, asked["waiting_id"], False, revision=2)
+        at.damage(tables.waiting, sealed_reply=earlier)
+
+        assert at.claim() is None
+        at.say(at.create())
+        assert at.claim() is not None
+
+    def test_what_a_thread_records_moves_the_clock_mark_and_a_look_does_not(self, at):
+        thread_id, held = at.running()
+        at.clock.advance(30)
+        at.append(held, *said("x"))
+        recorded = at.clock.now_us()
+        assert at.watch.latest_us == recorded
+
+        at.clock.advance(3_600)
+        at.snapshot(thread_id, by=at.someone("o", Role.OPERATOR))
+        at.reading.pulse(at.person, thread_id)
+        # The look has ended the claim, which is a change; nothing after it is.
+        ended = at.watch.latest_us
+        at.clock.advance(3_600)
+        at.snapshot(thread_id)
+        assert at.watch.latest_us == ended
+
 
 class TestAudit:
     def test_looks_and_controls_of_people_are_told(self, at):

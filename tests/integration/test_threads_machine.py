@@ -33,8 +33,8 @@ SOMETIMES = {
     "stopped", "held",
 }  # fmt: skip
 HAPPENINGS = (
-    ["say"] * 6 + ["claim"] * 6 + ["append"] * 4 + ["settle"] * 3 + ["wait"] * 3 + ["reply"] * 4 + ["fail"] * 2
-    + ["control"] * 4 + ["heartbeat"] * 3 + ["time_goes_on"] * 3 + ["zombie_writes"] * 2 + ["sent_again"] * 2
+    ["say"] * 6 + ["claim"] * 6 + ["append"] * 4 + ["settle"] * 3 + ["wait"] * 5 + ["reply"] * 4 + ["fail"] * 2
+    + ["control"] * 6 + ["heartbeat"] * 3 + ["time_goes_on"] * 3 + ["zombie_writes"] * 2 + ["sent_again"] * 2
     + ["clock_jumps", "process_is_restarted", "housekeeping"]
 )  # fmt: skip
 
