@@ -3,6 +3,9 @@
 As in `continuity.wire`: frozen dataclasses with a strict ``from_json``; unknown fields are refused, ``null`` in an
 optional field means absent, nothing is coerced. What is a secret, or was said by somebody, shows in no repr.
 
+The file is one table of types, and longer than others for that reason: positions, what agents declare, requests of
+clients, requests of workers, and at the end what reads their members.
+
 Source: threads.md, "Paths" and "Rules".
 """
 

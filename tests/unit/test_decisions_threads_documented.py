@@ -45,7 +45,9 @@ def test_every_situation_and_event_stands_in_the_tables():
 
 
 def test_every_refusal_has_words_and_is_a_conflict():
-    codes = {outcome.code for outcomes in TABLE.values() for outcome in outcomes.values() if isinstance(outcome, Refused)}
+    codes = {
+        outcome.code for outcomes in TABLE.values() for outcome in outcomes.values() if isinstance(outcome, Refused)
+    }
 
     assert codes <= WORDS.keys() <= CONFLICT_CODES
 

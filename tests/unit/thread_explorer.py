@@ -156,6 +156,7 @@ def _owner(world: World, bounds: Bounds, decide: Any) -> Iterator[tuple[str, Wor
     )
     yield from _try(base, "resumes", bounds.resumes, lambda: controls.decide_resume(head, seen=None, at_us=now, **run))
     for ask in head.asks:
+
         def reply(ask=ask) -> Change:
             return controls.decide_reply(
                 head, ask.waiting_id, revision=ask.revision, digest="e" * 64, actor="u", at_us=now, **run
