@@ -206,7 +206,7 @@ class TestAudit:
         check(adm, "audit", tmp_path)
         adm.page.locator("tbody tr").first.get_by_role("link", name=re.compile("^[0-9]+$")).click()
 
-        expect(adm.page.get_by_role("region", name="Detail")).to_contain_text("role")
+        expect(adm.page.get_by_role("region", name="Text of the detail")).to_contain_text("role")
         assert last_action(hall) == "audit.viewed"
         check(adm, "audit-entry", tmp_path)
 

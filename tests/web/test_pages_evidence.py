@@ -425,3 +425,14 @@ def test_hostile_content_is_text_wherever_it_stands(site, stage, ava, hostile):
         for wrong in ("<script>alert", "<img src=x", "<div hx-get", ">49<", "</textarea></pre>", 'href="javascript'):
             assert wrong not in page.text
         assert not re.search("[\u202e\u202c\u200b\x1b\u2028\ufeff]", page.text)
+
+
+def test_a_workflow_is_taken_away_from_its_own_page(site, stage, ava):
+    workflow_id = stage.mail().workflow_id
+
+    page = get(ava, f"/resume-work/{workflow_id}")
+    assert f'href="{EVIDENCE}/workflows/{workflow_id}/export"' in page.text
+    reply = post(ava, f"{EVIDENCE}/workflows/{workflow_id}/export/encrypted", SEALED)
+
+    assert reply.headers["Content-Disposition"] == f'attachment; filename="{workflow_id}.atmem"'
+    assert actions(site)[-1] == ("evidence.exported", workflow_id)
