@@ -41,6 +41,7 @@ def is_killed(guard: Guard, folder: Path) -> bool:
     path = folder / guard.file
     good = path.read_text()
     assert good.count(guard.line) == 1, f"{guard.file} has not once: {guard.line}"
+    assert run(guard.test, folder) == 0, f"with the guard as well it does not pass: {guard.test}"
     path.write_text(good.replace(guard.line, guard.without or "# nothing"))
     try:
         return run(guard.test, folder) == TESTS_FAILED
