@@ -115,6 +115,28 @@ class TestConversation:
         assert (len(page["records"]), page["has_more"]) == (bounds.JOURNAL_PAGE, True)
         assert [record["seq"] for record in at.records(thread_id)] == list(range(1, 306))
 
+    def test_a_snapshot_and_an_append_ask_the_same_of_the_database_however_long_the_journal_is(self, at):
+        thread_id, held = at.running(by=at.application("s-1"))
+        asked = []
+        sa.event.listen(at.store.engine, "before_cursor_execute", lambda *event: asked.append(event[2]))
+
+        def statements(work):
+            asked.clear()
+            work()
+            return list(asked)
+
+        def look():
+            return at.snapshot(thread_id, by=at.application("s-1"))
+
+        def step():
+            return at.append(held, {"kind": "progress", "data": 1})
+
+        before = statements(look), statements(step)
+        for _ in range(15):
+            at.append(held, *({"kind": "progress", "data": n} for n in range(bounds.RECORDS_PER_WRITE)))
+
+        assert (statements(look), statements(step)) == before
+
     @pytest.mark.parametrize("position", [Position(2, 1), Position(0, 1), Position(1, 6)])
     def test_a_position_of_another_epoch_or_ahead_is_a_gap(self, at, position):
         thread_id, _ = at.running()
