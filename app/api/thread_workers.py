@@ -11,7 +11,6 @@ from app.body import DEFINITION_BODY_BYTES, SMALL_BODY_BYTES, read_json
 from app.extensions import wiring
 from app.replies import json_response
 from continuity.services.callers import CallerKind
-from continuity.services.threads_work import ThreadWork
 from continuity.thread_requests import (
     AppendRequest,
     ClaimRequest,
@@ -32,7 +31,7 @@ _workers = admits(CallerKind.THREAD_WORKER)
 def declare() -> Response:
     """Say which agents this worker runs, and what clients may see of them and do."""
     asked = DeclareAgents.from_json(read_json(limit_bytes=DEFINITION_BODY_BYTES))
-    return json_response(_work().declare(admitted(), asked))
+    return json_response(wiring().threads.work.declare(admitted(), asked))
 
 
 @blueprint.post("/v1/threads/claims")
@@ -40,7 +39,7 @@ def declare() -> Response:
 def claim() -> Response:
     """Take the oldest queued run, for 60 seconds; ``run`` is null when there is none."""
     asked = ClaimRequest.from_json(read_json(limit_bytes=SMALL_BODY_BYTES))
-    return _written(_work().claim(admitted(), asked))
+    return _written(wiring().threads.work.claim(admitted(), asked))
 
 
 @blueprint.post("/v1/threads/runs/<run:thread_run_id>/heartbeat")
@@ -48,7 +47,7 @@ def claim() -> Response:
 def heartbeat(thread_run_id: str) -> Response:
     """Keep a live claim for another 60 seconds."""
     asked = HeartbeatRequest.from_json(read_json(limit_bytes=SMALL_BODY_BYTES))
-    return json_response(_work().heartbeat(admitted(), thread_run_id, asked))
+    return json_response(wiring().threads.work.heartbeat(admitted(), thread_run_id, asked))
 
 
 @blueprint.post("/v1/threads/runs/<run:thread_run_id>/append")
@@ -56,7 +55,7 @@ def heartbeat(thread_run_id: str) -> Response:
 def append(thread_run_id: str) -> Response:
     """Write records into the thread's journal, all of them or none."""
     asked = AppendRequest.from_json(read_json(limit_bytes=DEFINITION_BODY_BYTES))
-    return _written(_work().append(admitted(), thread_run_id, asked))
+    return _written(wiring().threads.work.append(admitted(), thread_run_id, asked))
 
 
 @blueprint.post("/v1/threads/runs/<run:thread_run_id>/wait")
@@ -64,7 +63,7 @@ def append(thread_run_id: str) -> Response:
 def wait(thread_run_id: str) -> Response:
     """End a run with questions; their last answer starts the next one."""
     asked = WaitRequest.from_json(read_json(limit_bytes=DEFINITION_BODY_BYTES))
-    return _written(_work().wait(admitted(), thread_run_id, asked))
+    return _written(wiring().threads.work.wait(admitted(), thread_run_id, asked))
 
 
 @blueprint.post("/v1/threads/runs/<run:thread_run_id>/settle")
@@ -72,7 +71,7 @@ def wait(thread_run_id: str) -> Response:
 def settle(thread_run_id: str) -> Response:
     """End a run; the next queued follow-up starts by itself."""
     asked = SettleRequest.from_json(read_json(limit_bytes=DEFINITION_BODY_BYTES))
-    return _written(_work().settle(admitted(), thread_run_id, asked))
+    return _written(wiring().threads.work.settle(admitted(), thread_run_id, asked))
 
 
 @blueprint.post("/v1/threads/runs/<run:thread_run_id>/fail")
@@ -80,11 +79,7 @@ def settle(thread_run_id: str) -> Response:
 def fail(thread_run_id: str) -> Response:
     """End a run that failed, or that governed work does not let go on."""
     asked = FailRequest.from_json(read_json(limit_bytes=DEFINITION_BODY_BYTES))
-    return _written(_work().fail(admitted(), thread_run_id, asked))
-
-
-def _work() -> ThreadWork:
-    return wiring().threads.work
+    return _written(wiring().threads.work.fail(admitted(), thread_run_id, asked))
 
 
 def _written(body: dict[str, Any]) -> Response:

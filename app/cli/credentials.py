@@ -86,7 +86,7 @@ _HOLDERS: Final = {
     "continuity_host": "Put it where the worker reads ATMEM_EVIDENCE_TOKEN",
     "continuity_coordinator": "Put it where the agent reads ATMEM_EVIDENCE_TOKEN",
     "continuity_observer": "Put it where the producer reads ATFLOWS_CONTINUITY_TOKEN",
-    "thread_worker": "Put it where the worker of the agents reads ATMEM_THREADS_TOKEN",
+    "thread_worker": "Put it where the program that runs the agents reads it",
     "thread_application": "Put it where your program reads it; it says in Atmem-Subject for whom it acts",
 }
 _KINDS: Final = {
