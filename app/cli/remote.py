@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 import click
 
 from app.cli import refusals
+from app.cli.passphrases import lines_of
 from app.config import DEFAULT_HOST, DEFAULT_PORT
 from continuity.errors import (
     ConflictError,
@@ -258,7 +259,7 @@ def _has_terminal() -> bool:
 
 def _of_file(raw: bytes) -> tuple[str, str | None]:
     try:
-        lines = raw.decode("utf-8").splitlines()
+        lines = lines_of(raw)
     except UnicodeDecodeError:
         raise click.UsageError("The password file must be UTF-8.") from None
     if not lines:

@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from continuity.services import exporting
 from continuity.transport import Transport
 from tests.cli.commands import Terminal
 from tests.web.matrix import EVIDENCE
@@ -91,6 +92,17 @@ def test_nothing_of_another_name_is_there(operator):
     assert done.exit_code == 1
     assert json.loads(done.stderr)["error"]["code"] == "not_found"
     assert operator.here("evidence", "show", "a b").exit_code == 2
+
+
+def test_an_export_is_sealed_under_the_whole_first_line(person, run, tmp_path):
+    text, target, file = "lantern\u2028harbour\x85window", tmp_path / "taken.atmem", tmp_path / "strange"
+    file.write_bytes(f"{text}\r\nand a second line\n".encode())
+
+    done = person("evidence", "export", run, "--output", str(target), "--passphrase-file", str(file))
+
+    assert done.exit_code == 0, done.output
+    with target.open("rb") as stream:
+        assert len(list(exporting.opened_lines(stream, text))) == 5
 
 
 def test_an_export_opens_with_its_passphrase_and_is_never_written_over(person, operator, run, tmp_path, passphrase):
