@@ -29,6 +29,7 @@ from app.auth.settings import AuthSettings
 from app.config import Settings
 from app.databases import check_schema, open_engine, open_observations, upgrade_schema
 from app.housekeeping import Housekeeping
+from app.room import require_for
 from app.thread_services import ThreadServices
 from app.vault_life import VaultLife
 from app.vaults import key_provider
@@ -224,7 +225,8 @@ def _put_together(settings: Settings, store: Store, *, vault: Vault, keys: KeyPr
         producer=_producer(settings),
     )  # fmt: skip
     watch = ClockWatch(clock)
-    ledger = Ledger(vault, watch, history_bytes=settings.coordinator_history_bytes)
+    room = require_for(settings.database_url, settings.disk_floor_bytes)
+    ledger = Ledger(vault, watch, history_bytes=settings.coordinator_history_bytes, require_room=room)
     cost = _cost(overrides)
     services = _services(store, ledger, audit=audit, auth=auth, watch=watch, cost=cost)
     life = VaultLife(settings, store, vault, audit, keys=keys, clock=clock, throttle=auth.throttle, cost=cost)

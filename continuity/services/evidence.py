@@ -95,6 +95,7 @@ class Evidence:
         mode: str = vault_row.capture_mode
         if mode == OFF:
             raise ConflictError("The vault's capture mode is off. Nothing was recorded.", code="capture_off")
+        self.ledger.require_room()
         mark_us = facts.clock_high_water_us if run is None else max(facts.clock_high_water_us, run.head.received_us)
         now_us = clocks.stamp_us(self.ledger.read_clock(vault_row.now_us), mark_us)
         if run is None:
