@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import pytest
 import sqlalchemy as sa
@@ -130,6 +131,22 @@ def test_an_export_is_written_down_with_what_it_holds(reading):
     [entry] = reading.page(AuditQuestion(action="audit.exported"), count=5)
     assert entry.entry.object_id == "3-60"
     assert reading.open(entry.seq, reader=READER).entry.detail == {"form": "csv", "entries": 20}
+
+
+def test_others_write_while_an_export_searches_the_log(reading, filled):
+    finished = []
+    with ThreadPoolExecutor(1) as pool:
+
+        def write_beside(_connection, _cursor, statement, *_):
+            if "ORDER BY" in statement and not finished:
+                beside = pool.submit(reading.record, "audit.verified", reader=READER)
+                finished.append(not wait([beside], timeout=2).not_done)
+
+        sa.event.listen(filled.engine, "before_cursor_execute", write_beside)
+        taken = reading.export(AuditQuestion(action="users."), form="csv", reader=READER)
+
+    assert finished == [True]
+    assert len(taken) == 20
 
 
 def test_twenty_writers_and_readers_keep_one_chain(reading, log):
