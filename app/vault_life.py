@@ -139,6 +139,7 @@ class VaultLife:
             ForbiddenError: The caller may not. MalformedError: The passphrase must not be one.
             SealedError: This process has no keys. KeySourceError: The sealed keys cannot be written.
                 In every case nothing has happened.
+            KeySourceError: The vault is locked, and the key in the clear cannot be removed; the message names it.
         """
         require_administrator(caller)
         with self._sources.held():
@@ -148,9 +149,10 @@ class VaultLife:
                     raise SealedError("The vault's keys are not here: nobody has given the passphrase.")
                 self._sources.seal(state, passphrase)
                 self._locking.lock(caller)
+            # Before the files: the flag is set, whatever becomes of them.
+            self._vault.lock()
+            self._sources.forget()
             self._sources.take_back()
-        self._vault.lock()
-        self._sources.forget()
 
     def unlock(self, caller: Caller, passphrase: str | None = None) -> None:
         """Unlock the vault in all processes. A vault that is open stays so.

@@ -271,6 +271,22 @@ def test_a_lock_that_was_killed_behind_its_flag_is_finished_by_whoever_looks(pla
     assert place.settings.vault_key_file.read_bytes() == plain
 
 
+def test_a_lock_drops_the_keys_though_the_plain_file_cannot_be_removed(place):
+    server = place.server()[0]
+    in_the_way = place.settings.vault_key_file.with_name("vault.key.new")
+    in_the_way.mkdir()
+
+    with pytest.raises(KeySourceError):
+        server.life.lock(LOCAL, PASSPHRASE)
+
+    assert server.life.status().state == "locked"
+    assert server.built.vault.is_locked
+    in_the_way.rmdir()
+    server.follow()
+    assert not place.settings.vault_key_file.exists()
+    place.command().life.unlock(LOCAL, PASSPHRASE)
+
+
 def test_an_unlock_that_was_killed_behind_its_flag_is_finished_by_whoever_looks(place):
     place.command().life.lock(LOCAL, PASSPHRASE)
     sealed = place.settings.locked_key_file.read_bytes()
