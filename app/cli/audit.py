@@ -38,10 +38,10 @@ def command() -> None:
 @json_option
 def list_(*, limit: int, before: int | None, as_json: bool) -> None:
     """Show entries, newest first. Details are shown where the vault opens, and the log says that they were."""
-    from app import wiring
+    from app import commanding
     from app.auth.accounts import LOCAL
 
-    with wiring.auditing(settings()) as (auditing, closed):
+    with commanding.auditing(settings()) as (auditing, closed):
         entries = auditing.entries(actor=LOCAL.actor, count=limit, before=before)
     next_before = entries[-1].seq if len(entries) == limit and entries[-1].seq > 1 else None
     if as_json:
@@ -86,9 +86,9 @@ def _time(at_us: Any) -> str:
 @json_option
 def verify(*, against: Path | None, as_json: bool) -> None:
     """Prove that the audit log and the history of every workflow are what was written; status 1 when not."""
-    from app import wiring
+    from app import commanding
 
-    with wiring.auditing(settings()) as (auditing, closed):
+    with commanding.auditing(settings()) as (auditing, closed):
         verdict = _verified(auditing, against, as_json=as_json)
     if as_json:
         print_json({
@@ -158,9 +158,9 @@ def _progress(*, is_quiet: bool) -> Iterator[Callable[[str, int], None]]:
 @click.option("--output", type=_NEW_FILE, help="A new file to write; standard output without it.")
 def checkpoint(*, output: Path | None) -> None:
     """Print the ends of the audit log and of all histories, for keeping where nobody can rewrite them."""
-    from app import wiring
+    from app import commanding
 
-    with wiring.auditing(settings()) as (auditing, _closed):
+    with commanding.auditing(settings()) as (auditing, _closed):
         lines = auditing.checkpoint()
         # Nothing is made for a log that has no true end.
         first = next(lines)

@@ -25,11 +25,11 @@ def command(ctx: click.Context, *, passphrase_file: Any, as_json: bool) -> None:
     The administrator's temporary password is shown this once; it must be changed at the first sign-in.
     Where the key source is a passphrase (docs/keys.md), the new vault's passphrase is asked for.
     """
-    from app import wiring
+    from app import commanding, wiring
 
     wanted = settings()
     passphrase = _passphrase(wanted, passphrase_file)
-    bootstrap = wiring.initialise(wanted, overrides=ctx.find_object(wiring.Overrides), passphrase=passphrase)
+    bootstrap = commanding.initialise(wanted, overrides=ctx.find_object(wiring.Overrides), passphrase=passphrase)
     if as_json:
         shown = None
         if bootstrap is not None:

@@ -52,7 +52,7 @@ def command(
     _check_host(host)
     wanted = dataclasses.replace(settings(), host=host, port=port, workers=workers, threads=threads)
     _check_workers(wanted)
-    overrides = ctx.find_object(wiring.Overrides) or wiring.Overrides()
+    overrides = wiring.overridden(ctx.find_object(wiring.Overrides))
     passphrase = passphrases.known(passphrase_file) if passphrase_file is not None or ask_passphrase else None
     keys = wiring.key_provider(wanted, passphrase=passphrase)
     instance.guard(wanted)
@@ -61,10 +61,10 @@ def command(
 
 
 def _serve(wanted: Settings, keys: KeyProvider, *, overrides: Overrides, as_json: bool) -> None:
-    from app import application, instance, logs, overview, serving, wiring
+    from app import application, commanding, instance, logs, overview, serving, wiring
 
     # Refuse now, in words, whatever would stop each of the workers later, and a ledger that is damaged.
-    wiring.check_whole(wanted)
+    commanding.check_whole(wanted)
     wiring.build(wanted, keys=keys, overrides=overrides).close()
     try:
         listener = serving.listen(wanted.host, wanted.port)
