@@ -209,6 +209,9 @@ class VaultLife:
                 In every case nothing is rewrapped; a key may lie at its source under which nothing is.
         """
         require_administrator(caller)
+        # Before its source is asked, which has no key in the clear to show then and would call it lost.
+        if self._locking.state().is_locked:
+            raise SealedError("The vault is locked. Nothing was changed. Unlock it first: atmem vault unlock")
         if self.kind == "passphrase":
             self._throttle.count(_ATTEMPTS, address=_HERE)
         with self._sources.typed(passphrase):
