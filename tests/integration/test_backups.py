@@ -47,6 +47,7 @@ from tests.restoring import (
     report,
     view,
 )
+from tests.second_factors import VISIT, App, person
 from tests.servers import initialised
 
 __all__ = ["place"]
@@ -248,6 +249,27 @@ def test_a_password_of_before_signs_nobody_in(place):
             built.auth.sign_in.check_locally("olga", "bright otter sails")
         again = built.auth.accounts.reset_password("olga", by=HOST)
         built.auth.sign_in.check_locally("olga", again.password)
+
+
+def test_a_recovery_code_of_before_is_not_good_again_and_the_app_is(place):
+    password = "bright otter sails"
+    with place.wired() as built:
+        made = built.auth.accounts.reset_password("administrator", by=HOST)
+        built.auth.sign_in.change_password_locally("administrator", current=made.password, new=password)
+        who = person(built.auth, "administrator", password)
+        app = App(built.auth.second_factors.start(who, visit=VISIT).secret, built.clock)
+        codes = built.auth.second_factors.confirm(who, app.code(), visit=VISIT).codes
+    backup = place.backup()
+    with place.wired() as built:
+        person(built.auth, "administrator", password, code=codes[0])
+    place.restore(backup, who=Who("administrator", password))
+
+    with place.wired() as built:
+        for code in codes[:2]:
+            with pytest.raises(UnauthenticatedError):
+                person(built.auth, "administrator", password, code=code)
+        signed = person(built.auth, "administrator", password, code=app.code(steps=1))
+        assert built.auth.second_factors.state(signed.user_pk).codes_left == 0
 
 
 def test_only_an_administrator_closes_the_window(place):
