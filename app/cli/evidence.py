@@ -147,7 +147,7 @@ def manifest(*, server: Server, run: str, as_json: bool) -> None:
         return
     print_facts({"Run": found["run_id"], "Evidence": found["evidence_id"], "Whole": _yes(found["is_whole"])})
     rows = [
-        (each["tool"], each["records"], each["operations"], json.dumps(each.get("capability", "")))
+        (each["tool"], each["records"], each["operations"], each.get("capability", "(not governed)"))
         for each in found["tools"]
     ]
     print_table(("Tool", "Records", "Operations", "Destination can"), rows, title="Tools")

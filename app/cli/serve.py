@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from app.cli import vault_passphrases as passphrases
-from app.cli.passphrases import passphrase_option
 from app.cli.terminal import InstanceCommand, json_option, print_json, settings
 from app.config import DEFAULT_HOST, DEFAULT_PORT, DEFAULT_THREADS, LOOPBACK_HOSTS, Settings
 
@@ -35,7 +34,10 @@ _WORKERS_MAX = 64
 @click.option(
     "--threads", default=DEFAULT_THREADS, show_default=True, type=click.IntRange(1, _THREADS_MAX), help="A process."
 )
-@passphrase_option
+@click.option(
+    "--passphrase-file", type=click.File("rb"),
+    help="File whose first line is the passphrase; - for standard input. Else the server begins locked.",
+)  # fmt: skip
 @click.option("--ask-passphrase", is_flag=True, help="Ask for the passphrase of a vault whose key source it is.")
 @json_option
 @click.pass_context

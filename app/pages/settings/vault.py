@@ -60,7 +60,10 @@ def vault_live() -> Response:
     seen = _view(admitted())
     if mark == seen.mark and htmx.wants_fragment():
         return Response(status=_NO_CONTENT)
-    return htmx.render(page="pages/settings/vault_keys.html", fragment="fragments/settings/vault_keys.html", vault=seen)
+    return htmx.render(
+        page="pages/settings/vault_keys.html", fragment="fragments/settings/vault_keys.html", vault=seen,
+        is_answer=htmx.wants_fragment(),
+    )  # fmt: skip
 
 
 @blueprint.get("/settings/vault/lock")
