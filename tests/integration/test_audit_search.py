@@ -133,6 +133,17 @@ def test_an_export_is_written_down_with_what_it_holds(reading):
     assert reading.open(entry.seq, reader=READER).entry.detail == {"form": "csv", "entries": 20}
 
 
+@pytest.mark.postgresql
+def test_a_noun_is_found_whatever_language_the_database_sorts_by(postgresql_store):
+    """Bytes, and no language: where a dot counts for nothing ``user.sign_in`` comes behind ``user/``."""
+    [collation] = postgresql_store.read(lambda connection: connection.execute(sa.text(
+        "SELECT collation_name FROM information_schema.columns"
+        " WHERE table_name = 'continuity_audit' AND column_name = 'action'"
+    )).scalars().all())  # fmt: skip
+
+    assert collation == "C"
+
+
 def test_others_write_while_an_export_searches_the_log(reading, filled):
     finished = []
     with ThreadPoolExecutor(1) as pool:
