@@ -21,7 +21,7 @@ from continuity.errors import ForbiddenError, MalformedError, SealedError, Unava
 from continuity.services.audit import AuditLog
 from continuity.services.callers import Caller, CallerKind, Role
 from continuity.services.clock import Clock
-from continuity.services.locking import Locking, require_administrator
+from continuity.services.locking import Locking, RingState, require_administrator
 from continuity.services.rotation import Rotation, RotationProgress
 from continuity.store import keyring as statements
 from continuity.store.store import Store
@@ -140,6 +140,8 @@ class VaultLife:
             SealedError: This process has no keys. KeySourceError: The sealed keys cannot be written.
                 In every case nothing has happened.
             KeySourceError: The vault is locked, and the key in the clear cannot be removed; the message names it.
+            ForbiddenError: ``wrong_passphrase``: it was locked already, under another passphrase than this one.
+            ThrottledError: The same, after too many attempts; the vault stays locked.
         """
         require_administrator(caller)
         with self._sources.held():
@@ -153,6 +155,23 @@ class VaultLife:
             self._vault.lock()
             self._sources.forget()
             self._sources.take_back()
+            if state.is_locked:
+                self._require_kept(caller, state, passphrase)
+
+    def _require_kept(self, caller: Caller, state: RingState, passphrase: str | None) -> None:
+        """Tell whoever locks a locked vault that their passphrase is not the one that opens it."""
+        if passphrase is None or self.kind not in LOCK_PASSPHRASE:
+            return
+        self._throttle.count(_ATTEMPTS, address=_HERE)
+        try:
+            self._sources.unlocked(state, passphrase)
+        except ForbiddenError as error:
+            self._locking.note_refusal(caller, error.code)
+            message = (
+                "The vault was locked already, under another passphrase: that one opens it, and this one does not."
+            )
+            raise ForbiddenError(message, code=error.code) from None
+        self._store.write(lambda connection: clear_account(connection, _ATTEMPTS))
 
     def unlock(self, caller: Caller, passphrase: str | None = None) -> None:
         """Unlock the vault in all processes. A vault that is open stays so.

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import sqlalchemy as sa
 
-from app import handing
+from app import handing, vaults
 from app.auth.accounts import By
 from app.vault_life import LOCAL
 from continuity.errors import (
@@ -221,12 +221,52 @@ def test_only_an_administrator_locks_unlocks_or_rotates(place, caller):
 def test_locking_twice_and_unlocking_twice_is_once(place):
     command = place.command()
     command.life.lock(LOCAL, PASSPHRASE)
-    place.command().life.lock(LOCAL, OTHER)
+    place.command().life.lock(LOCAL, PASSPHRASE)
     unlocking = place.command()
     unlocking.life.unlock(LOCAL, PASSPHRASE)
     unlocking.life.unlock(LOCAL, None)
 
     assert [action for action, _, _ in unlocking.actions()] == ["vault.lock", "vault.unlock"]
+
+
+def test_whoever_locks_a_locked_vault_is_told_that_another_passphrase_opens_it(place):
+    place.command().life.lock(LOCAL, PASSPHRASE)
+    late = place.command()
+
+    with pytest.raises(ForbiddenError, match="under another passphrase") as refused:
+        late.life.lock(LOCAL, OTHER)
+
+    assert refused.value.code == "wrong_passphrase"
+    assert late.actions()[-1] == ("vault.unlock", "cli", "wrong_passphrase")
+    late.life.unlock(LOCAL, PASSPHRASE)
+
+
+def test_a_locked_vault_is_no_place_to_guess_by_locking_it(place):
+    place.command().life.lock(LOCAL, PASSPHRASE)
+    command = place.command()
+    for _ in range(5):
+        with pytest.raises(ForbiddenError):
+            command.life.lock(LOCAL, OTHER)
+
+    with pytest.raises(ThrottledError):
+        command.life.lock(LOCAL, PASSPHRASE)
+
+
+def test_a_key_that_a_lock_takes_away_while_a_process_begins_is_no_missing_key(file_place, monkeypatch):
+    locking = file_place.command()
+    look, looks = vaults.vault_row, []
+
+    def row(store):
+        found = look(store)
+        looks.append(found.state)
+        if looks == ["open"]:
+            locking.life.lock(LOCAL, PASSPHRASE)
+        return found
+
+    monkeypatch.setattr(vaults, "vault_row", row)
+
+    assert file_place.command().built.vault.is_locked
+    assert looks[:2] == ["open", "locked"]
 
 
 def test_a_flag_that_somebody_cleared_in_the_database_opens_nothing(place):
