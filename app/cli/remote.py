@@ -25,6 +25,7 @@ from app.config import DEFAULT_HOST, DEFAULT_PORT
 from continuity.errors import (
     ConflictError,
     ContinuityError,
+    IntegrityError,
     MalformedError,
     NotFoundError,
     NotReachedError,
@@ -62,6 +63,8 @@ class _Asking(Connection):
             if isinstance(error, NotFoundError):
                 self._check_prefix()
             raise error if changes_nothing else refusals.of_a_change(error) from None
+        except IntegrityError as error:
+            raise refusals.of_damage(error, changes_nothing=changes_nothing) from None
         except TransportError as error:
             if changes_nothing or isinstance(error, NotReachedError):
                 raise refusals.of_a_look(error, self.url) from error

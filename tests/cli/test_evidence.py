@@ -144,6 +144,8 @@ def test_plaintext_is_for_administrators_and_is_asked_about(person, operator, ru
     target = tmp_path / "out.jsonl"
     by_credential = operator.here("evidence", "export", run, "--plaintext", "--yes", "--output", str(target))
     assert by_credential.exit_code == 1
+    # It is an operator's already: another one of that kind would be refused as well.
+    assert by_credential.stderr.endswith("Nothing was changed. Sign in with --username NAME.\n")
     assert person("evidence", "export", run, "--plaintext", "--output", str(target)).exit_code == 1
     assert not target.exists()
 
