@@ -90,6 +90,11 @@ class VaultLife:
         """The source of the master key."""
         return self._sources.kind
 
+    @property
+    def is_sealed_here(self) -> bool:
+        """Whether the sealed keys of a locked vault lie in this host's folder."""
+        return self._sources.locked_file.path.exists()
+
     def status(self) -> VaultStatus:
         """Tell where the keys stand. UnavailableError when storage cannot answer."""
         row = vaults.vault_row(self._store)
@@ -151,6 +156,8 @@ class VaultLife:
                     raise SealedError("The vault's keys are not here: nobody has given the passphrase.")
                 self._sources.seal(state, passphrase)
                 self._locking.lock(caller)
+            else:
+                self._sources.seal_left(state, passphrase)
             # Before the files: the flag is set, whatever becomes of them.
             self._vault.lock()
             self._sources.forget()

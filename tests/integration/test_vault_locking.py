@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,7 @@ import sqlalchemy as sa
 
 from app import handing, vaults
 from app.auth.accounts import By
+from app.config import load_settings
 from app.vault_life import LOCAL
 from continuity.errors import (
     ForbiddenError,
@@ -22,7 +24,7 @@ from continuity.errors import (
 from continuity.services.callers import CallerKind, Role
 from continuity.store import keyring, schema
 from continuity.vault import FileKeyProvider
-from tests.vaults import OTHER, PASSPHRASE, made
+from tests.vaults import OTHER, PASSPHRASE, Place, made
 
 SOURCES = ("file", "environment", "passphrase")
 BOTH = [pytest.param("sqlite"), pytest.param("postgresql", marks=pytest.mark.postgresql)]
@@ -267,6 +269,52 @@ def test_a_key_that_a_lock_takes_away_while_a_process_begins_is_no_missing_key(f
 
     assert file_place.command().built.vault.is_locked
     assert looks[:2] == ["open", "locked"]
+
+
+@pytest.fixture
+def hosts(tmp_path, postgresql_server):
+    """Two hosts of one database, each with a folder of its own, and one shred list."""
+    extra = {"ATMEM_DATABASE_URL": postgresql_server.url(postgresql_server.create())}
+    with made(tmp_path / "instance", "file", extra=extra) as first:
+        shutil.copytree(first.settings.instance, tmp_path / "other")
+        (tmp_path / "other").chmod(0o700)
+        shared = {"ATMEM_INSTANCE": str(tmp_path / "other"), "ATMEM_SHRED_LIST": str(first.settings.shred_list)}
+        second = Place(load_settings({**extra, **shared}), "file")
+        yield first, second
+        second.close()
+
+
+@pytest.mark.postgresql
+def test_each_host_of_a_locked_vault_seals_the_keys_of_its_own_folder(hosts):
+    first, second = hosts
+    server = second.server()[0]
+    first.command().life.lock(LOCAL, PASSPHRASE)
+    server.follow()
+    assert FileKeyProvider(second.settings.vault_key_file).load().key_ids == {1}
+
+    second.command().life.lock(LOCAL, OTHER)
+
+    assert not second.settings.vault_key_file.exists()
+    assert refuses(server)
+
+
+@pytest.mark.postgresql
+def test_each_host_of_a_locked_vault_opens_the_keys_of_its_own_folder(hosts):
+    first, second = hosts
+    server = second.server()[0]
+    server.create("before")
+    first.command().life.lock(LOCAL, PASSPHRASE)
+    second.command().life.lock(LOCAL, OTHER)
+    server.follow()
+
+    first.command().life.unlock(LOCAL, PASSPHRASE)
+    server.follow()
+    assert refuses(server)
+    second.command().life.unlock(LOCAL, OTHER)
+    server.follow()
+
+    assert server.keys() == ["before"]
+    assert not second.settings.locked_key_file.exists()
 
 
 def test_a_flag_that_somebody_cleared_in_the_database_opens_nothing(place):
