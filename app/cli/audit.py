@@ -113,9 +113,9 @@ def verify(*, against: Path | None, as_json: bool) -> None:
 
 
 def _tell_sound(verdict: Any) -> None:
-    click.echo(
-        f"The audit log is whole: {verdict.entries} entries. So are the histories of {verdict.workflows} workflows."
-    )
+    count = verdict.workflows
+    histories = "is the history of 1 workflow" if count == 1 else f"are the histories of {count} workflows"
+    click.echo(f"The audit log is whole: {verdict.entries} entries. So {histories}.")
     if verdict.kept is not None:
         click.echo(f"Nothing from before the checkpoint of {verdict.kept.time} was changed or removed.")
 
