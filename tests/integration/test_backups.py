@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from alembic import command
 
-from app import backup_contents, backups, instance, replacing, restores, wiring
+from app import backup_contents, backups, instance, migrating, replacing, restores, wiring
 from app.auth.accounts import LOCAL as HOST
 from app.backup_contents import BackupError
 from app.config import InstanceError
@@ -53,6 +54,8 @@ from tests.servers import initialised
 __all__ = ["place"]
 
 CHEAP = Cost(memory_kib=8, time_cost=1, parallelism=1)
+OLDER = "0014"
+"""Has every column of now: this program can make a backup of it."""
 
 
 def state_of(place: Place) -> dict[str, object]:
@@ -203,6 +206,27 @@ def test_a_backup_is_restored_on_an_empty_machine(place, tmp_path):
         with pytest.raises(ConflictError):
             view(built, gone)
     assert {path.stat().st_mode & 0o777 for path in elsewhere.folder.iterdir() if path.is_file()} == {0o600}
+
+
+def test_a_backup_of_an_older_program_is_brought_up_to_this_one(place):
+    with place.wired() as built:
+        done = finished(built, "done")
+        with built.store.engine.connect() as connection:
+            config = migrating.configuration()
+            config.attributes["connection"] = connection
+            command.downgrade(config, OLDER)
+            connection.commit()
+        backup = place.folder.parent / "older.backup"
+        backups.make(built, built.vault_life.keyring, backup, TEXT, cost=COST)
+
+    assert place.restore(backup).head.revision == OLDER
+    assert place.follow() is None
+
+    with place.wired() as built:
+        migrating.check(built.store.engine)
+        assert migrating.differences(built.store.engine) == []
+        assert view(built, done)["operations"][0]["status"] == "completed"
+        assert every_row_opens(built) == 1
 
 
 def test_a_backup_is_restored_twice_and_each_time_begins_an_epoch(place):
