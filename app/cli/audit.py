@@ -16,7 +16,7 @@ from app.cli.terminal import Failure, InstanceGroup, json_option, print_json, pr
 from continuity.errors import MalformedError
 
 if TYPE_CHECKING:
-    from continuity.services.auditing import Auditing
+    from app.commanding import Auditing
 
 _LIMIT: Final = 50
 _LIMIT_MOST: Final = 1_000
