@@ -26,6 +26,10 @@ from continuity.vault import Vault
 from observations import schema as observed_schema
 from observations.ingest import Ingest
 
+__all__ = [
+    "Auditing", "auditing", "check_database", "check_whole", "ingest_on", "initialise", "observing", "upgrade",
+]  # fmt: skip
+
 
 def ingest_on(store: Store) -> Ingest:
     """Return an ingest for a command that runs beside the server."""

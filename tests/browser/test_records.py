@@ -220,8 +220,9 @@ class TestAudit:
         refuse(hall, "user.add_second_factor", "second_factor_enrolment_required")
         adm.go(AUDIT)
         assert {width: adm.overflow(width) for width in WIDTHS} == dict.fromkeys(WIDTHS, 0)
-        adm.page.set_viewport_size(WIDE)
-        assert adm.page.locator("#entries-box").evaluate("box => box.scrollWidth - box.clientWidth") == 0
+        for size in (WIDE, NARROW):
+            adm.page.set_viewport_size(size)
+            assert adm.page.locator("#entries-box").evaluate("box => box.scrollWidth - box.clientWidth") == 0, size
         adm.go(f"{AUDIT}?action=user.create")
         adm.page.locator("tbody tr").first.get_by_role("link", name=re.compile("^[0-9]+$")).click()
 
