@@ -168,7 +168,16 @@ class TestLocking:
     def test_locking_twice_changes_nothing(self, site, ada):
         lock(ada)
 
-        assert lock(ada, passphrase="another passphrase", again="another passphrase").status_code == 303
+        assert lock(ada).status_code == 303
+        assert unlock(ada).status_code == 303
+
+    def test_whoever_locks_it_a_second_time_is_told_that_another_passphrase_opens_it(self, site, ada):
+        lock(ada)
+
+        reply = lock(ada, passphrase="another passphrase", again="another passphrase")
+
+        assert reply.status_code == 409
+        assert "under another passphrase: that one opens it" in text_of(reply)
         assert unlock(ada).status_code == 303
 
 

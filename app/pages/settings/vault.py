@@ -27,7 +27,7 @@ from app.pages.settings.refusals import Refusal
 from app.pages.settings.vault_view import MODES, VaultView, vault_view
 from app.query import read_query
 from app.vault_life import VaultStatus
-from continuity.errors import ConflictError, SealedError
+from continuity.errors import ConflictError, ForbiddenError, SealedError
 from continuity.services.callers import Caller
 
 __all__ = ["blueprint"]
@@ -89,7 +89,13 @@ def vault_lock() -> Response:
         )
 
     def lock(caller: Caller) -> None:
-        wiring().vault_life.lock(caller, secret(PASSPHRASE) or None)
+        try:
+            wiring().vault_life.lock(caller, secret(PASSPHRASE) or None)
+        except ForbiddenError as error:
+            if error.code != forms.WRONG_PASSPHRASE:
+                raise
+            # The page of a vault that is locked has no field of this form to say it beside.
+            raise ConflictError(error.message) from None
 
     return _act(sent, lock, done="vault_locked")
 
