@@ -104,7 +104,8 @@ class ListedThread(Reply):
     created: Seconds | None = None
     changed: Seconds | None = None
     revision: int | None = None
-    run: ThreadRun | None = None
+    # Null before the first run; absent of a thread that does not open.
+    run: ThreadRun | None = Field(default_factory=lambda: None)
     open: int | None = None
     queued: int | None = None
     unreadable: Literal[True] | None = None

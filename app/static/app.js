@@ -66,7 +66,7 @@
   const words = new Intl.RelativeTimeFormat(document.documentElement.lang || "en", { numeric: "auto" });
   const clock = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
   const clockThisYear = new Intl.DateTimeFormat(undefined, {
-    month: "short", day: "numeric", hour: "numeric", minute: "2-digit", second: "2-digit",
+    month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit",
   });
   const moment = (at, now) => (new Date(at).getFullYear() === new Date(now).getFullYear() ? clockThisYear : clock).format(at);
 

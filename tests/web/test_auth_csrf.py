@@ -8,6 +8,7 @@ from app.auth import csrf
 from app.auth.admission import STATIC, admission_of
 from app.auth.schema import sessions
 from continuity.services.callers import Role
+from tests.web.pages import address_of
 from tests.web.site import LOGIN
 
 REVOKE = "/v1/evidence/revoke"
@@ -26,8 +27,7 @@ def writing_paths(app):
         if rule.endpoint == STATIC or (is_open and not rule.rule.startswith("/api/auth/")) or rule.rule == LOGIN:
             continue
         for method in rule.methods - {"GET", "HEAD", "OPTIONS"}:
-            path = rule.rule.replace("<workflow:workflow_id>", "wf_" + "0" * 32)
-            yield method, path.replace("<evidence:evidence_id>", "er_" + "0" * 32)
+            yield method, address_of(rule)
 
 
 @pytest.mark.parametrize("bad", ["missing", "empty", "wrong", "another's", "of an earlier session", "not ASCII"])
