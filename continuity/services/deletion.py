@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 
 from continuity.decisions import clocks, controls
 from continuity.decisions.phases import Phase
-from continuity.errors import ConflictError, DecryptionError, IntegrityError, UnavailableError, VaultError
+from continuity.errors import ConflictError, DecryptionError, IntegrityError, UnavailableError
 from continuity.services import proofs, run_links
 from continuity.services.audit import AuditEntry
 from continuity.services.callers import Caller, CallerKind
@@ -34,6 +34,7 @@ from continuity.services.opening import is_visible, was_deleted
 from continuity.services.partitions import ensure_partition
 from continuity.services.reviewing import pulse_of
 from continuity.services.sealing import seal_json
+from continuity.services.unfinished import finish_each, finish_one
 from continuity.services.workflows import words_of
 from continuity.store import counters, counting, deletion, listing
 from continuity.store import workflows as statements
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
 
 TOMBSTONES: Final = "settings"
 """Partition under which tombstones are sealed."""
-BATCH: Final = 50
 
 RevokeCredentials = Callable[["Connection", int], None]
 """Revokes every credential that names a workflow (by ``workflow_pk``), in the given transaction."""
@@ -110,23 +110,12 @@ class Deletions:
             SealedError: The vault is locked; they are finished after it is unlocked.
             VaultError: One is damaged, or nobody began its deletion; the others are finished.
         """
-        finished, damaged = 0, dict[str, VaultError]()
-        while True:
-            ids = self.store.read(lambda connection: listing.deleting(connection, count=BATCH))
-            left = [workflow_id for workflow_id in ids if workflow_id not in damaged]
-            for workflow_id in left:
-                try:
-                    finished += self._finish_interrupted(workflow_id)
-                except (DecryptionError, IntegrityError) as error:
-                    damaged[workflow_id] = error
-            if len(ids) < BATCH or not left:
-                break
-        # Also what a process before this one has deleted, the first time.
-        if not self._scrubbed.is_set():
-            self._scrub()
-        for problem in damaged.values():
-            raise problem
-        return finished
+        try:
+            return finish_each(self._begun, self._finish_as_system)
+        finally:
+            # Also what a process before this one has deleted, the first time.
+            if not self._scrubbed.is_set():
+                self._scrub()
 
     def reapply(self, workflow_id: str) -> None:
         """Destroy again what a restored database has brought back of a workflow on the shred list. Safe to repeat.
@@ -138,7 +127,7 @@ class Deletions:
         """
         if not self.ledger.vault.has_shredded(workflow_id):
             raise IntegrityError("The workflow was not deleted. Nothing was done.")
-        self._finish_interrupted(workflow_id)
+        finish_one(workflow_id, self._finish_as_system)
         self._scrub()
 
     def _begin(self, connection: Connection, caller: Caller, workflow_id: str, seen: str | None) -> bool:
@@ -178,13 +167,11 @@ class Deletions:
             ],
         )
 
-    def _finish_interrupted(self, workflow_id: str) -> int:
-        try:
-            self._finish(workflow_id, actor="system", request_id=new_id("req"))
-        except ConflictError:
-            # Another process has finished it.
-            return 0
-        return 1
+    def _begun(self, count: int) -> Sequence[str]:
+        return self.store.read(lambda connection: listing.deleting(connection, count=count))
+
+    def _finish_as_system(self, workflow_id: str) -> None:
+        self._finish(workflow_id, actor="system", request_id=new_id("req"))
 
     def _finish(self, workflow_id: str, *, actor: str, request_id: str) -> dict[str, int]:
         recorded = self.store.read(lambda connection: self._require_begun(connection, workflow_id))

@@ -19,15 +19,13 @@ import threading
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from continuity.errors import (
     ConflictError,
-    DecryptionError,
     ForbiddenError,
     IntegrityError,
     UnavailableError,
-    VaultError,
 )
 from continuity.services import evidence_runs as runs
 from continuity.services.audit import AuditEntry
@@ -37,6 +35,7 @@ from continuity.services.evidence_runs import EvidenceRuns
 from continuity.services.identifiers import new_id
 from continuity.services.partitions import ensure_partition
 from continuity.services.sealing import seal_json
+from continuity.services.unfinished import finish_each, finish_one
 from continuity.store import deletion as shredding
 from continuity.store import evidence as statements
 from continuity.store import workflows
@@ -45,14 +44,14 @@ from continuity.vault.shred import ShredHead
 from continuity.vault.vault import SHRED_PURPOSE
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from sqlalchemy import Connection
 
     from continuity.services.audit import AuditLog
     from continuity.services.evidence_reading import EvidenceReading
     from continuity.services.ledger import Ledger
     from continuity.store.store import Store
-
-BATCH: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,22 +102,11 @@ class EvidenceDeletions:
             SealedError: The vault is locked; they are finished after it is unlocked.
             VaultError: One is damaged, or nobody began its deletion; the others are finished.
         """
-        finished, damaged = 0, dict[str, VaultError]()
-        while True:
-            ids = self.store.read(lambda connection: statements.deleting(connection, count=BATCH))
-            left = [evidence_id for evidence_id in ids if evidence_id not in damaged]
-            for evidence_id in left:
-                try:
-                    finished += self._finish_interrupted(evidence_id)
-                except (DecryptionError, IntegrityError) as error:
-                    damaged[evidence_id] = error
-            if len(ids) < BATCH or not left:
-                break
-        if not self._scrubbed.is_set():
-            self._scrub()
-        for problem in damaged.values():
-            raise problem
-        return finished
+        try:
+            return finish_each(self._begun, self._finish_as_system)
+        finally:
+            if not self._scrubbed.is_set():
+                self._scrub()
 
     def reapply(self, evidence_id: str) -> None:
         """Destroy again what a restored database has brought back of a run that is on the shred list. Safe to repeat.
@@ -130,17 +118,14 @@ class EvidenceDeletions:
         """
         if not self.runs.vault.has_shredded(evidence_id):
             raise IntegrityError("The run was not deleted. Nothing was done.")
-        with suppress(ConflictError):
-            self._finish(evidence_id, actor="system", request_id=new_id("req"))
+        finish_one(evidence_id, self._finish_as_system)
         self._scrub()
 
-    def _finish_interrupted(self, evidence_id: str) -> int:
-        try:
-            self._finish(evidence_id, actor="system", request_id=new_id("req"))
-        except ConflictError:
-            # Another process has finished it.
-            return 0
-        return 1
+    def _begun(self, count: int) -> Sequence[str]:
+        return self.store.read(lambda connection: statements.deleting(connection, count=count))
+
+    def _finish_as_system(self, evidence_id: str) -> None:
+        self._finish(evidence_id, actor="system", request_id=new_id("req"))
 
     def _begin(self, connection: Connection, caller: Caller, run: str) -> str:
         """Mark a run as deleting; returns its evidence_id. Somebody else's beginning is as good as ours."""

@@ -18,10 +18,10 @@ from __future__ import annotations
 import threading
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from continuity.decisions.threads.controls import decide_delete
-from continuity.errors import ConflictError, DecryptionError, IntegrityError, UnavailableError, VaultError
+from continuity.errors import ConflictError, IntegrityError, UnavailableError
 from continuity.services import threads_rights as rights
 from continuity.services.audit import AuditEntry
 from continuity.services.deletion import TOMBSTONES
@@ -29,6 +29,7 @@ from continuity.services.identifiers import new_id
 from continuity.services.partitions import ensure_partition
 from continuity.services.sealing import seal_json
 from continuity.services.threads_rights import Right
+from continuity.services.unfinished import finish_each, finish_one
 from continuity.store import deletion as shredding
 from continuity.store import threads as statements
 from continuity.vault.place import Place
@@ -36,14 +37,14 @@ from continuity.vault.shred import ShredHead
 from continuity.vault.vault import SHRED_PURPOSE
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from sqlalchemy import Connection
 
     from continuity.services.audit import AuditLog
     from continuity.services.callers import Caller
     from continuity.services.threads_ledger import ThreadLedger
     from continuity.store.store import Store
-
-BATCH: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,22 +97,11 @@ class ThreadDeletions:
             SealedError: The vault is locked; they are finished after it is unlocked.
             VaultError: One is damaged, or nobody began its deletion; the others are finished.
         """
-        finished, damaged = 0, dict[str, VaultError]()
-        while True:
-            ids = self.store.read(lambda c: list(c.execute(statements.DELETING, {"count": BATCH}).scalars()))
-            left = [thread_id for thread_id in ids if thread_id not in damaged]
-            for thread_id in left:
-                try:
-                    finished += self._finish_interrupted(thread_id)
-                except (DecryptionError, IntegrityError) as error:
-                    damaged[thread_id] = error
-            if len(ids) < BATCH or not left:
-                break
-        if not self._scrubbed.is_set():
-            self._scrub()
-        for problem in damaged.values():
-            raise problem
-        return finished
+        try:
+            return finish_each(self._begun, self._finish_as_system)
+        finally:
+            if not self._scrubbed.is_set():
+                self._scrub()
 
     def reapply(self, thread_id: str) -> None:
         """Destroy again what a restored database has brought back of a thread on the shred list. Safe to repeat.
@@ -121,8 +111,7 @@ class ThreadDeletions:
         """
         if not self.ledger.vault.has_shredded(thread_id):
             raise IntegrityError("The thread was not deleted. Nothing was done.")
-        with suppress(ConflictError):
-            self._finish(thread_id, actor="system", request_id=new_id("req"))
+        finish_one(thread_id, self._finish_as_system)
         self._scrub()
 
     def _begin(self, connection: Connection, caller: Caller, thread_id: str) -> bool:
@@ -155,13 +144,13 @@ class ThreadDeletions:
         self.audit.append(connection, entry, now_us=at_us)
         return True
 
-    def _finish_interrupted(self, thread_id: str) -> int:
-        try:
-            self._finish(thread_id, actor="system", request_id=new_id("req"))
-        except ConflictError:
-            # Another process has finished it.
-            return 0
-        return 1
+    def _begun(self, count: int) -> Sequence[str]:
+        return self.store.read(
+            lambda connection: list(connection.execute(statements.DELETING, {"count": count}).scalars())
+        )
+
+    def _finish_as_system(self, thread_id: str) -> None:
+        self._finish(thread_id, actor="system", request_id=new_id("req"))
 
     def _finish(self, thread_id: str, *, actor: str, request_id: str) -> dict[str, int]:
         recorded, thread_pk = self.store.read(lambda connection: self._require_begun(connection, thread_id))
