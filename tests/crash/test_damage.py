@@ -100,7 +100,7 @@ class Ledger:
 
 
 @pytest.fixture(scope="module")
-def ledger(instance_template, tmp_path_factory):
+def whole(instance_template, tmp_path_factory):
     instance = instance_template.copy_to(tmp_path_factory.mktemp("damage") / "instance")
     with site_on(instance.folder) as site:
         stage = Stage(site)
@@ -117,6 +117,13 @@ def ledger(instance_template, tmp_path_factory):
         host, person = stage.host, stage.person
     content = (instance.folder / "continuity.db").read_bytes()
     return Ledger(instance.folder, content, views, host, person)
+
+
+@pytest.fixture
+def ledger(whole):
+    """Give each test the whole file, whatever the one before it on this worker left in its place."""
+    whole.put(whole.content)
+    return whole
 
 
 def started(ledger: Ledger) -> wiring.Wiring:
