@@ -1,0 +1,135 @@
+"""What a thread worker asks of a server, one method a path, each safe to send again.
+
+Every write but a heartbeat carries a ``request_id`` and proves the claim by generation and secret; the same write again
+gets the receipt of the first time. `continuity.threads.holding` keeps a claim alive with these.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from continuity.decisions.threads import bounds
+from continuity.delivery import Patience, deliver
+from continuity.errors import ConflictError, NotFoundError
+from continuity.running import new_id
+from continuity.thread_requests import AgentDeclaration
+from continuity.transport import Adapter, Transport, elapsed_s
+
+_ROOT: Final = "/v1/threads"
+_SECRET_BYTES: Final = 32
+_LOST: Final = frozenset({"claim_lost", "thread_deleted"})
+
+
+class ClaimLostError(Exception):
+    """The claim is over: somebody else may go on with the run. Nothing more may be written or done for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """A run in hand.
+
+    Attributes:
+        run: What the server has handed out with it, as `continuity.services` says it.
+        secret: What proves the claim.
+        claimed_s: When it was asked for, by the worker's clock.
+    """
+
+    run: Mapping[str, Any] = field(repr=False)
+    secret: str = field(repr=False)
+    claimed_s: float
+
+    @property
+    def run_id(self) -> str:
+        """Id of the run."""
+        return str(self.run["run_id"])
+
+    @property
+    def thread_id(self) -> str:
+        """Id of its thread, and LangGraph's thread id."""
+        return str(self.run["thread_id"])
+
+
+class WorkerCalls:
+    """A connection with a thread worker's credential. Threads may share it."""
+
+    def __init__(
+        self, url: str, token: str, *, ca_file: str | os.PathLike[str] | None = None, adapter: Adapter | None = None,
+        clock: Callable[[], float] = elapsed_s, sleep: Callable[[float], None] = time.sleep,
+    ) -> None:  # fmt: skip
+        """Check address and token; nothing is sent yet. The arguments are those of `ThreadClient`."""
+        self._transport = Transport(url, token, ca_file=ca_file, adapter=adapter)
+        self.url = self._transport.url
+        self.clock = clock
+        self._sleep = sleep
+
+    def close(self) -> None:
+        """Close the idle connections."""
+        self._transport.close()
+
+    def declare(self, agents: Iterable[AgentDeclaration]) -> None:
+        """Say which agents are run here, and what clients may do and see of them."""
+        self._transport.call("POST", f"{_ROOT}/agents", {"agents": [agent.to_json() for agent in agents]})
+
+    def claim(self, agents: Iterable[str]) -> Claimed | None:
+        """Claim the run that has waited longest; None when none waits.
+
+        Raises:
+            ContinuityError: The server was not reached, or refuses. A claim that was granted and not heard of runs out
+                by itself, and its run is then shown as interrupted.
+        """
+        secret = secrets.token_urlsafe(_SECRET_BYTES)
+        body = {"request_id": new_id("clm"), "secret": secret, "agents": list(agents)}
+        claimed_s = self.clock()
+        reply = deliver(lambda: self._transport.call("POST", f"{_ROOT}/claims", body), self._patience(bounds.HEARTBEAT_S))
+        return None if reply["run"] is None else Claimed(reply["run"], secret, claimed_s)
+
+    def heartbeat(self, claimed: Claimed, *, steers_read: int) -> dict[str, Any]:
+        """Keep the claim; return what there is to know: ``stop`` and ``steers``.
+
+        Raises:
+            ClaimLostError: It is over.
+            ContinuityError: What went wrong, for another try.
+        """
+        return self._call(claimed, "heartbeat", _proof(claimed, steers_read))
+
+    def write(
+        self, claimed: Claimed, action: str, body: Mapping[str, Any], *, steers_read: int, patience_s: float
+    ) -> dict[str, Any]:
+        """Append, wait, settle or fail, sent again until it is answered or the claim is over.
+
+        Args:
+            claimed: The claim.
+            action: The last part of the path.
+            body: What is written.
+            steers_read: Number of the last steer that was read.
+            patience_s: How long the claim lives yet.
+
+        Returns:
+            The receipt.
+
+        Raises:
+            ClaimLostError: It is over. Nothing was written, or it was written before the claim was lost.
+            ContinuityError: The write was refused; nothing was written.
+        """
+        sent = {**body, **_proof(claimed, steers_read), "request_id": new_id("wrk")}
+        return deliver(lambda: self._call(claimed, action, sent), self._patience(patience_s))
+
+    def _call(self, claimed: Claimed, action: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            return self._transport.call("POST", f"{_ROOT}/runs/{claimed.run_id}/{action}", body)
+        except (ConflictError, NotFoundError) as error:
+            if isinstance(error, NotFoundError) or error.code in _LOST:
+                raise ClaimLostError(error.message) from error
+            raise
+
+    def _patience(self, resend_for_s: float) -> Patience:
+        return Patience(self.clock, self._sleep, resend_for_s)
+
+
+def _proof(claimed: Claimed, steers_read: int) -> dict[str, Any]:
+    return {"generation": claimed.run["generation"], "secret": claimed.secret, "steers_read": steers_read}
