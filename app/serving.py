@@ -86,8 +86,8 @@ class Task(WSGITask):
 
     def get_environment(self) -> dict[str, Any]:
         environ: dict[str, Any] = super().get_environment()
-        # What streams must ask: they would keep a server that stops.
-        environ[STOPPING] = lambda: self.channel.server.is_stopping
+        # What streams must ask: they would keep a server that stops, and a place for somebody who has left.
+        environ[STOPPING] = lambda: self.channel.server.is_stopping or self.channel.is_left()
         return environ
 
     def write(self, data: bytes) -> None:
@@ -164,6 +164,17 @@ class PatientChannel(HTTPChannel):
     def is_idle(self) -> bool:
         """Say whether nothing is being received, served or sent."""
         return not (self.requests or self.total_outbufs_len or self.request is not None)
+
+    def is_left(self) -> bool:
+        """Say whether the other side has closed its connection; nothing of it is read while a request is served."""
+        if not self.connected:
+            return True
+        try:
+            return not self.socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
 
     def _is_taken_too_slowly(self, now: float, patience: Patience) -> bool:
         if self._sending_since is not None and now - self._sending_since <= patience.reply_s:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import islice
 
@@ -12,6 +13,7 @@ import pytest
 from continuity.errors import ConflictError, NotFoundError, TransportError, UnavailableError
 from continuity.thread_requests import Position
 from continuity.threads.client import ThreadClient
+from tests.threads.town import wait_for
 
 
 def drained(client, thread_id, *, until):
@@ -125,6 +127,24 @@ def test_a_follower_without_a_place_for_a_stream_waits_for_pages(town):
         kinds = [update.record["kind"] for update in islice(following, 3)]
 
     assert kinds == ["input_queued", "message_added", "run_queued"]
+
+
+def test_whoever_leaves_a_stream_leaves_a_place_for_others(town):
+    hand, ann = town.by_hand(), town.talker()
+    thread = hand.thread(ann)
+    checkpoint = ann.snapshot(thread)["checkpoint"]
+
+    def opened():
+        try:
+            with ann.stream(thread, checkpoint):
+                return True
+        except UnavailableError:
+            return False
+
+    began_s = time.monotonic()
+    for _ in range(8):
+        wait_for(opened, timeout_s=3, what="a place is kept for somebody who has left")
+    assert time.monotonic() - began_s < 8
 
 
 def test_a_gap_loads_the_snapshot_again(town):
