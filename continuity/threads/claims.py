@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from continuity.async_client import AsyncContinuityClient
+from continuity.client import ContinuityClient
 from continuity.decisions.threads import bounds
 from continuity.delivery import Patience, deliver
 from continuity.errors import ConflictError, NotFoundError
@@ -54,18 +56,57 @@ class Claimed:
         return str(self.run["thread_id"])
 
 
-class WorkerCalls:
+class WorkerClient:
     """A connection with a thread worker's credential. Threads may share it."""
 
     def __init__(
-        self, url: str, token: str, *, ca_file: str | os.PathLike[str] | None = None, adapter: Adapter | None = None,
+        self, url: str, token: str, *, coordinator_token: str | None = None,
+        ca_file: str | os.PathLike[str] | None = None, adapter: Adapter | None = None,
         clock: Callable[[], float] = elapsed_s, sleep: Callable[[float], None] = time.sleep,
+        trace: Callable[[str], None] | None = None,
     ) -> None:  # fmt: skip
-        """Check address and token; nothing is sent yet. The arguments are those of `ThreadClient`."""
+        """Check address and tokens; nothing is sent yet.
+
+        Args:
+            url: As for `ThreadClient`, and so are `ca_file`, `adapter`, `clock` and `sleep`.
+            token: A thread worker's credential, which names the agents.
+            coordinator_token: A coordinator's credential; agents with governed tools need it.
+            ca_file: See `url`.
+            adapter: See `url`.
+            clock: See `url`.
+            sleep: See `url`.
+            trace: Told each point that a run passes, from whatever thread.
+
+        Raises:
+            MalformedError: The address or a token is not what it must be.
+        """
         self._transport = Transport(url, token, ca_file=ca_file, adapter=adapter)
         self.url = self._transport.url
         self.clock = clock
+        self.trace = trace or _unheard
         self._sleep = sleep
+        self._coordinator: dict[str, Any] | None = None
+        if coordinator_token is not None:
+            self._coordinator = {"token": coordinator_token, "ca_file": ca_file, "adapter": adapter}
+
+    def __repr__(self) -> str:
+        return f"WorkerClient({self.url!r})"
+
+    def coordinator(self) -> ContinuityClient:
+        """Return a client for governed work; whoever asks closes it.
+
+        Raises:
+            ValueError: There is no coordinator's credential.
+        """
+        if self._coordinator is None:
+            raise ValueError("Governed tools need coordinator_token: atmem continuity credential --coordinator …")
+        return ContinuityClient(self.url, clock=self.clock, sleep=self._sleep, trace=self.trace, **self._coordinator)
+
+    def acoordinator(self) -> AsyncContinuityClient:
+        """Return the same for event loops."""
+        if self._coordinator is None:
+            raise ValueError("Governed tools need coordinator_token: atmem continuity credential --coordinator …")
+        return AsyncContinuityClient(self.url, clock=self.clock, trace=self.trace, **self._coordinator)
 
     def close(self) -> None:
         """Close the idle connections."""
@@ -133,3 +174,7 @@ class WorkerCalls:
 
 def _proof(claimed: Claimed, steers_read: int) -> dict[str, Any]:
     return {"generation": claimed.run["generation"], "secret": claimed.secret, "steers_read": steers_read}
+
+
+def _unheard(_point: str) -> None:
+    """Nobody listens."""

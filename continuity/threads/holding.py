@@ -13,16 +13,15 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from continuity.decisions.threads import bounds
 from continuity.errors import ContinuityError, MalformedError, TooLargeError
 from continuity.jsontext import canonical_bytes
-from continuity.threads.claims import Claimed, ClaimLostError, WorkerCalls
+from continuity.threads.claims import Claimed, ClaimLostError, WorkerClient
 
 Entry = dict[str, Any]
-Trace = Callable[[str], None]
 
 QUEUED_MOST: Final = 1_000
 BATCH_BYTES: Final = 128 * 1024
@@ -38,11 +37,11 @@ _FINAL: Final = (MalformedError, TooLargeError)
 class Holding:
     """A claim in hand. Threads may share it; start it once and end it once."""
 
-    def __init__(self, calls: WorkerCalls, claimed: Claimed, *, trace: Trace) -> None:
+    def __init__(self, calls: WorkerClient, claimed: Claimed) -> None:
         """Keep what is held; nothing is sent yet."""
         self.claimed = claimed
         self._calls = calls
-        self._trace = trace
+        self.trace = calls.trace
         self._changed = threading.Condition()
         self._entries: deque[Entry] = deque()
         self._writing = False
@@ -63,6 +62,12 @@ class Holding:
     def is_stopping(self) -> bool:
         """Somebody has asked for the run to stop."""
         return self._is_stopping
+
+    @property
+    def is_lost(self) -> bool:
+        """The claim is over: whatever went wrong, somebody else may be at work."""
+        with self._changed:
+            return isinstance(self._failure, ClaimLostError) or self._calls.clock() >= self._until_s
 
     def check(self) -> None:
         """Go on only while the claim lives.
@@ -109,12 +114,13 @@ class Holding:
             action: ``wait``, ``settle`` or ``fail``.
             body: What it ends with.
         """
-        self.flush()
-        self._trace(f"{action}.before")
+        if not (action == "fail" and isinstance(self._failure, _FINAL)):
+            self.flush()
+        self.trace(f"{action}.before")
         receipt = self._calls.write(
             self.claimed, action, body, steers_read=self._steers_read, patience_s=self._left_s()
         )
-        self._trace(f"{action}.after")
+        self.trace(f"{action}.after")
         return receipt
 
     def close(self) -> None:
@@ -152,11 +158,11 @@ class Holding:
             self._writing = bool(batch)
         sent_s = self._calls.clock()
         if batch:
-            self._trace("append.before")
+            self.trace("append.before")
             held = self._calls.write(
                 self.claimed, "append", {"records": batch}, steers_read=self._steers_read, patience_s=self._left_s()
             )
-            self._trace("append.after")
+            self.trace("append.after")
         elif sent_s >= self._next_beat_s:
             held = self._beaten(sent_s)
         else:
@@ -209,7 +215,7 @@ class Holding:
     def _check(self) -> None:
         if self._failure is None and self._calls.clock() >= self._until_s:
             self._failure = ClaimLostError("The claim ran out.")
-        if isinstance(self._failure, _FINAL | ClaimLostError):
+        if isinstance(self._failure, (*_FINAL, ClaimLostError)):
             raise self._failure
         if self._failure is not None:
             raise ClaimLostError("The claim could not be kept.") from self._failure

@@ -10,9 +10,9 @@ A node is entered again from its beginning when its thread goes on: ask before t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextvars import ContextVar
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from langgraph.config import get_stream_writer
 from langgraph.types import interrupt
@@ -25,11 +25,26 @@ T = TypeVar("T")
 QUESTION: Final = "atmem-question-v1"
 """Format of the interrupts that `ask` and `approve` make."""
 PROGRESS: Final = "atmem-progress-v1"
+INPUT_MARK: Final = "atmem_input"
+"""Marks the message that a run began with, and the checkpoints that it has reached."""
 BOOLEAN: Final[dict[str, Any]] = {"type": "boolean"}
 
-Steers = Callable[[], list[Mapping[str, Any]]]
-STEERS: ContextVar[Steers | None] = ContextVar("atmem_steers", default=None)
-"""What gives the steers of the run that goes on in this context; None where none does."""
+
+class Current(Protocol):
+    """The run that goes on in a context."""
+
+    def steers(self) -> list[Mapping[str, Any]]:
+        """Return the steers that were not taken yet."""
+
+    def check(self) -> None:
+        """Raise where nothing more may be done for the run."""
+
+    def passed(self, point: str) -> None:
+        """Tell whoever traces."""
+
+
+RUN: ContextVar[Current | None] = ContextVar("atmem_run", default=None)
+"""The run that this context works for; None outside of a worker."""
 
 
 def approve(shown: Mapping[str, Any]) -> bool:
@@ -64,8 +79,8 @@ def steers() -> list[Mapping[str, Any]]:
     An agent of `create_agent` reads them by itself before each model step. In a graph of your own, call it at the
     beginning of the node that asks the model, and put them into the state with `input_id` as the id of the message.
     """
-    give = STEERS.get()
-    return [] if give is None else give()
+    run = RUN.get()
+    return [] if run is None else run.steers()
 
 
 def progress(data: Any, *, call_id: str | None = None) -> None:

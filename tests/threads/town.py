@@ -10,7 +10,7 @@ from typing import Any
 from continuity.client import ContinuityClient
 from continuity.thread_requests import AgentDeclaration
 from continuity.decisions.threads.states import Control
-from continuity.threads.claims import Claimed, WorkerCalls
+from continuity.threads.claims import Claimed, WorkerClient
 from continuity.threads.client import ThreadClient
 from tests.langgraph.hall import Hall
 from tests.servers import RunningServer
@@ -32,8 +32,8 @@ class Town(Hall):
     def worker_token(self, *agents: str) -> str:
         return self.grant(f"runner-{secrets.token_hex(4)}", "thread_worker", workspace_id="default", agents=list(agents))
 
-    def calls(self, *agents: str, **options: Any) -> WorkerCalls:
-        return WorkerCalls(self.url, self.worker_token(*agents), **options)
+    def calls(self, *agents: str, **options: Any) -> WorkerClient:
+        return WorkerClient(self.url, self.worker_token(*agents), **options)
 
     def by_hand(self, agent: str | None = None, **declared: Any) -> ByHand:
         agent = agent or f"agent-{secrets.token_hex(4)}"
@@ -49,7 +49,7 @@ class Town(Hall):
 class ByHand:
     """A worker whose every write is a call of the test's."""
 
-    def __init__(self, town: Town, calls: WorkerCalls, agent: str) -> None:
+    def __init__(self, town: Town, calls: WorkerClient, agent: str) -> None:
         self.calls = calls
         self.agent = agent
         self._town = town
