@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import secrets
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -24,6 +25,7 @@ from continuity.transport import Adapter, Transport, elapsed_s
 
 _ROOT: Final = "/v1/threads"
 _SECRET_BYTES: Final = 32
+_WORKS_MOST: Final = 1_000
 _LOST: Final = frozenset({"claim_lost", "thread_deleted"})
 
 
@@ -56,6 +58,19 @@ class Claimed:
         return str(self.run["thread_id"])
 
 
+class _NotingClient(ContinuityClient):
+    """A coordinator's client that remembers which workflow each key got: a transcript leads to it."""
+
+    works: OrderedDict[str, str]
+
+    def create_workflow(self, workflow_key: str, *args: Any, **options: Any) -> dict[str, Any]:
+        view = super().create_workflow(workflow_key, *args, **options)
+        self.works[workflow_key] = view["workflow_id"]
+        while len(self.works) > _WORKS_MOST:
+            self.works.popitem(last=False)
+        return view
+
+
 class WorkerClient:
     """A connection with a thread worker's credential. Threads may share it."""
 
@@ -85,6 +100,7 @@ class WorkerClient:
         self.clock = clock
         self.trace = trace or _unheard
         self._sleep = sleep
+        self._works: OrderedDict[str, str] = OrderedDict()
         self._coordinator: dict[str, Any] | None = None
         if coordinator_token is not None:
             self._coordinator = {"token": coordinator_token, "ca_file": ca_file, "adapter": adapter}
@@ -100,7 +116,13 @@ class WorkerClient:
         """
         if self._coordinator is None:
             raise ValueError("Governed tools need coordinator_token: atmem continuity credential --coordinator …")
-        return ContinuityClient(self.url, clock=self.clock, sleep=self._sleep, trace=self.trace, **self._coordinator)
+        made = _NotingClient(self.url, clock=self.clock, sleep=self._sleep, trace=self.trace, **self._coordinator)
+        made.works = self._works
+        return made
+
+    def work_of(self, workflow_key: str) -> str | None:
+        """Return the id of the workflow of a governed call that was begun here; None where none was."""
+        return self._works.get(workflow_key)
 
     def acoordinator(self) -> AsyncContinuityClient:
         """Return the same for event loops."""

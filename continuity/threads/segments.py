@@ -13,7 +13,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -25,7 +25,7 @@ from continuity.errors import ConflictError, ContinuityError
 from continuity.limits import REASON_CHARS
 from continuity.stops import OutcomeNotRecorded, RecoveryBlocked
 from continuity.threads.agents import Agent, InputError, OutputError
-from continuity.threads.claims import Claimed, ClaimLostError
+from continuity.threads.claims import Claimed, ClaimLostError, WorkerClient
 from continuity.threads.holding import Holding
 from continuity.threads.limits import LimitReachedError
 from continuity.threads.places import Waiting, answers, fenced, question
@@ -49,16 +49,16 @@ class End:
 class Segment:
     """A run in hand; `continuity.threads.words.Current` for what runs in it."""
 
-    def __init__(self, agent: Agent, graph: Any, holding: Holding, *, clock: Callable[[], float]) -> None:
+    def __init__(self, agent: Agent, graph: Any, holding: Holding, client: WorkerClient) -> None:
         """Keep what it is made of; nothing is asked."""
         self.agent = agent
         self.claimed: Claimed = holding.claimed
         self.holding = holding
-        self.telling = Telling(agent.client.tools, agent.client.state)
-        self._clock = clock
-        self._ends_at_s = clock() + agent.limits.timeout_seconds
+        self.telling = Telling(agent.client.tools, agent.client.state, client.work_of)
+        self._clock = client.clock
+        self._ends_at_s = client.clock() + agent.limits.timeout_seconds
         self._calls = 0
-        self._passed = holding.trace
+        self._passed = client.trace
         self.graph = graph.copy(
             update={
                 "checkpointer": fenced(graph.checkpointer, self.holding.check),

@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -24,10 +24,16 @@ from continuity.jsontext import canonical_bytes
 Entry = dict[str, Any]
 
 ITEM_ID: Final = re.compile(rf"[A-Za-z0-9_.:-]{{1,{bounds.ITEM_ID_CHARS}}}")
+GOVERNED: Final = re.compile(r"tool-(call-[0-9a-f]{64})")
+"""Id of the message of a governed call, with its workflow key (`continuity.integrations.langgraph.tool_message`)."""
 PART_CHARS: Final = 8 * 1024
 DATA_BYTES: Final = 48 * 1024
 """What a record holds beside its own words is smaller than the server's 64 KiB."""
 NAME_CHARS: Final = 100
+
+
+def _nowhere(_key: str) -> None:
+    """Know of no workflow."""
 
 
 @dataclass(slots=True)
@@ -37,10 +43,12 @@ class Telling:
     Attributes:
         tools: Tools whose arguments and results clients see.
         state_keys: State that clients see.
+        work_of: Finds the workflow of a governed call by its key; None where it is not known.
     """
 
     tools: Collection[str]
     state_keys: Collection[str]
+    work_of: Callable[[str], str | None] = _nowhere
     _texts: dict[str, int] = field(default_factory=dict)
     _ended: set[str] = field(default_factory=set)
     _calls: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -151,7 +159,8 @@ class Telling:
         entry: Entry = {"kind": "tool_ended", "call_id": item, "outcome": outcome}
         if name in self.tools:
             entry["result"] = shortened(_result(message))
-        workflow_id = (getattr(message, "artifact", None) or {}).get("workflow_id") if _has_work(message) else None
+        found = GOVERNED.fullmatch(str(message.id or ""))
+        workflow_id = self.work_of(found[1]) if found else None
         if workflow_id:
             entry["workflow_id"] = workflow_id
         yield entry
@@ -187,10 +196,6 @@ def shortened(value: Any) -> Any:
 def _default(value: Any) -> Any:
     dump = getattr(value, "model_dump", None)
     return dump(mode="json") if callable(dump) else str(value)
-
-
-def _has_work(message: Any) -> bool:
-    return isinstance(getattr(message, "artifact", None), Mapping)
 
 
 def _result(message: Any) -> Any:

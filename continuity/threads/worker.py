@@ -133,7 +133,7 @@ class ThreadWorker:
         holding = Holding(self._client, claimed)
         holding.start()
         try:
-            segment = Segment(agent, self._graphs[agent.name], holding, clock=self._client.clock)
+            segment = Segment(agent, self._graphs[agent.name], holding, self._client)
             end = self._driven(segment)
             if end is not None:
                 segment.end(end)
