@@ -17,8 +17,16 @@ that runs the agent, and what it made is closed once, when that worker ends.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+import inspect
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    AsyncExitStack,
+    ExitStack,
+    asynccontextmanager,
+    contextmanager,
+)
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
@@ -28,6 +36,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.store.base import BaseStore
 from pydantic import BaseModel, ValidationError
 
+from continuity.async_client import AsyncContinuityClient
 from continuity.client import ContinuityClient
 from continuity.decisions.threads.states import Control
 from continuity.integrations.checks import saver_kind
@@ -108,6 +117,8 @@ class Agent:
         controls: What clients may do while it runs.
         profile: ``agents``: the state has messages; ``graph``: the input is the state's first update.
         needs_coordinator: It has governed tools.
+        resources: Model, checkpointer and store: each borrowed, a factory, or None.
+        compile: Makes the graph of those and of a coordinator's client, None where there is none.
     """
 
     name: str
@@ -119,7 +130,8 @@ class Agent:
     controls: frozenset[Control]
     profile: Profile
     needs_coordinator: bool
-    build: Callable[[ContinuityClient | None, ExitStack], Any] = field(repr=False)
+    resources: Mapping[str, Any] = field(repr=False)
+    compile: Callable[[Mapping[str, Any], Any], Any] = field(repr=False)
 
     def declaration(self) -> AgentDeclaration:
         """Return what the server is told of it."""
@@ -138,8 +150,18 @@ class Agent:
             ValueError: The checkpointer would not keep what it was told.
         """
         with ExitStack() as owned:
-            graph = self.build(client, owned)
-            check_saver(graph.checkpointer)
+            made = {name: _made(given, owned) for name, given in self.resources.items()}
+            graph = self.compile(made, client)
+            check_saver(graph.checkpointer, is_async=False)
+            yield graph
+
+    @asynccontextmanager
+    async def aopened(self, client: AsyncContinuityClient | None) -> AsyncIterator[Any]:
+        """Do as `opened` for an event loop; factories may also make asynchronous contexts."""
+        async with AsyncExitStack() as owned:
+            made = {name: await _amade(given, owned) for name, given in self.resources.items()}
+            graph = self.compile(made, client)
+            check_saver(graph.checkpointer, is_async=True)
             yield graph
 
     # --- Both ends ---
@@ -272,54 +294,44 @@ def define_agent(
         raise ValueError("An agent needs a checkpointer: SqliteSaver on a file, or PostgresSaver.")
     if not _is_factory(checkpointer) and checkpointer is not None:
         check_saver(checkpointer)
-    resources = _Resources(model, checkpointer, store)
     governed = [tool for tool in tools if isinstance(tool, GovernedTool)]
-    limits = limits or Limits()
+    limits, chat = limits or Limits(), chat or Chat()
 
-    def build(coordinator: ContinuityClient | None, owned: ExitStack) -> Any:
+    def compiled(made: Mapping[str, Any], coordinator: Any) -> Any:
         if graph is not None:
-            return resources.dress(graph(coordinator) if _is_factory(graph) else graph, owned)
+            return _dressed(graph(coordinator) if _is_factory(graph) else graph, made)
         # Here: LangChain is more than a graph needs.
         from continuity.threads.assembling import assemble  # noqa: PLC0415
 
         return assemble(
-            name=name, model=_made(model, owned), instructions=instructions, tools=tools, middleware=middleware,
-            checkpointer=_made(checkpointer, owned), store=_made(store, owned), limits=limits, client=coordinator,
-            response=_structured(output, chat or Chat()),
+            name=name, instructions=instructions, tools=tools, middleware=middleware, limits=limits,
+            client=coordinator, response=_structured(output, chat), **made,
         )  # fmt: skip
 
     return Agent(
-        name, input, output, limits, client or ClientPolicy(), chat or Chat(), frozenset(map(Control, controls)),
-        state_profile, bool(governed), build,
+        name, input, output, limits, client or ClientPolicy(), chat, frozenset(map(Control, controls)),
+        state_profile, bool(governed), {"model": model, "checkpointer": checkpointer, "store": store}, compiled,
     )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class _Resources:
-    """What an agent was given, borrowed or to be made."""
-
-    model: Any
-    checkpointer: Any
-    store: Any
-
-    def dress(self, graph: Any, owned: ExitStack) -> Any:
-        """Give a compiled graph the saver and the store that were named."""
-        update = {
-            name: _made(given, owned)
-            for name, given in (("checkpointer", self.checkpointer), ("store", self.store))
-            if given is not None
-        }
-        return graph.copy(update=update) if update else graph
+def _dressed(graph: Any, made: Mapping[str, Any]) -> Any:
+    """Give a compiled graph the saver and the store that were named."""
+    update = {name: made[name] for name in ("checkpointer", "store") if made[name] is not None}
+    return graph.copy(update=update) if update else graph
 
 
-def check_saver(saver: Any) -> None:
-    """Refuse a saver that is not known to keep what it was told.
+def check_saver(saver: Any, *, is_async: bool | None = None) -> None:
+    """Refuse a saver that is not known to keep what it was told, or that the other kind of worker takes.
 
     Raises:
-        ValueError: It is none of the four that do.
+        ValueError: It is none of the four that do, or not for this kind of worker.
     """
-    if saver is None or saver_kind(saver) is None:
+    kind = None if saver is None else saver_kind(saver)
+    if kind is None:
         raise ValueError(f"{type(saver).__name__} is no checkpointer for threads: SqliteSaver or PostgresSaver is.")
+    if is_async is not None and kind.is_async is not is_async:
+        needed = "AsyncThreadWorker" if kind.is_async else "ThreadWorker"
+        raise ValueError(f"{type(saver).__name__} is for {needed}.")
 
 
 def _is_factory(given: Any) -> bool:
@@ -337,6 +349,27 @@ def _made(given: Any, owned: ExitStack) -> Any:
     if callable(close):
         owned.callback(close)
     return made
+
+
+async def _amade(given: Any, owned: AsyncExitStack) -> Any:
+    """Do as `_made`; what is made may be an asynchronous context."""
+    if not _is_factory(given):
+        return given
+    made = given()
+    if isinstance(made, AbstractAsyncContextManager):
+        return await owned.enter_async_context(made)
+    if isinstance(made, AbstractContextManager):
+        return owned.enter_context(made)
+    close = getattr(made, "aclose", None) or getattr(made, "close", None)
+    if callable(close):
+        owned.push_async_callback(_closed, close)
+    return made
+
+
+async def _closed(close: Callable[[], Any]) -> None:
+    ended = close()
+    if inspect.isawaitable(ended):
+        await ended
 
 
 def _structured(output: type[BaseModel] | None, chat: Chat) -> type[BaseModel] | None:

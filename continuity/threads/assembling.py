@@ -12,9 +12,10 @@ from langchain.agents import create_agent
 from langchain.agents.middleware import AgentMiddleware
 from langchain_core.messages import HumanMessage, ToolMessage
 
+from continuity.async_client import AsyncContinuityClient
 from continuity.client import ContinuityClient
 from continuity.integrations.middleware import GovernedToolsMiddleware
-from continuity.integrations.runner import GovernedToolRunner
+from continuity.integrations.runner import AsyncGovernedToolRunner, GovernedToolRunner
 from continuity.threads.governed import GovernedTool
 from continuity.threads.limits import LimitReachedError
 from continuity.threads.places import dangling_calls
@@ -100,7 +101,8 @@ class ApprovalMiddleware(AgentMiddleware):
 
 def assemble(
     *, name: str, model: Any, instructions: str | None, tools: Sequence[Any], middleware: Sequence[Any],
-    checkpointer: Any, store: Any, limits: Any, client: ContinuityClient | None, response: Any,
+    checkpointer: Any, store: Any, limits: Any,
+    client: ContinuityClient | AsyncContinuityClient | None, response: Any,
 ) -> Any:  # fmt: skip
     """Compile the agent.
 
@@ -125,7 +127,8 @@ def assemble(
         if client is None:
             raise ValueError(f"The agent {name!r} has governed tools and needs a coordinator's credential.")
         registered = [tool.registered for tool in governed]
-        runner = GovernedToolRunner(client, registered, namespace=f"threads.{name}", enabled=True)
+        kind: Any = AsyncGovernedToolRunner if isinstance(client, AsyncContinuityClient) else GovernedToolRunner
+        runner = kind(client, registered, namespace=f"threads.{name}", enabled=True)
         front.append(GovernedToolsMiddleware(runner, unregistered="pass"))
     seen = [tool.tool() if isinstance(tool, GovernedTool) else tool for tool in tools]
     return create_agent(

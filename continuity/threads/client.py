@@ -35,6 +35,9 @@ IDLE_S: Final = 30.0
 SUBJECT_HEADER: Final = "Atmem-Subject"
 _ROOT: Final = "/v1/threads"
 
+Agents = list[dict[str, Any]]
+"""What may be talked to. Named here: a method is called as the type."""
+
 
 class _SubjectTransport(Transport):
     """A transport that says for whom an application acts."""
@@ -107,9 +110,9 @@ class ThreadClient:
 
     # --- Reading ---
 
-    def agents(self) -> list[dict[str, Any]]:
+    def agents(self) -> Agents:
         """Return the agents that may be talked to: ``name, controls, state_keys, public`` each."""
-        agents: list[dict[str, Any]] = self._get(f"{_ROOT}/agents")["agents"]
+        agents: Agents = self._get(f"{_ROOT}/agents")["agents"]
         return agents
 
     def list(self, **filters: str | int) -> dict[str, Any]:

@@ -17,6 +17,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any, Final, Protocol
 
 from continuity.decisions.threads.transcript import advance
@@ -136,11 +137,15 @@ class Following(Iterator[Update]):
         """Give records behind a position until the stream ends; a page where there is no stream."""
         try:
             with self._source.stream(self._thread_id, after) as pieces:
-                for event in read_events(pieces):
+                for event in read_events(takewhile(self._is_wanted, pieces)):
                     yield _record(event)
         except UnavailableError:
             page = self._source.journal(self._thread_id, after, wait_s=POLL_S)
             yield from page["records"]
+
+    def _is_wanted(self, _piece: bytes) -> bool:
+        # Asked with each piece: a stream that has nothing to tell says so every ten seconds.
+        return not self._stopped.is_set()
 
     def _wait(self, error: ContinuityError) -> None:
         """Wait longer from try to try, and no less than the server asks for."""

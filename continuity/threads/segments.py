@@ -58,6 +58,7 @@ class Segment:
         self._clock = client.clock
         self._ends_at_s = client.clock() + agent.limits.timeout_seconds
         self._calls = 0
+        self._later: list[Any] = []
         self._passed = client.trace
         self.graph = graph.copy(
             update={
@@ -131,6 +132,7 @@ class Segment:
         elif not namespace and mode == "updates":
             self._updated(payload)
         elif not namespace and mode == "values":
+            self._told_later()
             self.holding.say(*self.telling.state(payload))
             # A step is over and stored: where a stop was asked for, the next one does not begin.
             return not self.holding.is_stopping
@@ -143,8 +145,14 @@ class Segment:
                 if messages is None:
                     continue
                 added = messages if isinstance(messages, list) else [messages]
-                self.holding.say(*self.telling.messages(added))
+                self._later += [message for message in added if getattr(message, "type", "") == "ai"]
+                self.holding.say(*self.telling.messages(m for m in added if getattr(m, "type", "") == "tool"))
                 self._count(added)
+
+    def _told_later(self) -> None:
+        """Tell the calls of a step that is stored: those of one that is lost are never made."""
+        self.holding.say(*self.telling.messages(self._later))
+        self._later = []
 
     def _count(self, added: Sequence[Any]) -> None:
         self._calls += sum(len(message.tool_calls) for message in added if getattr(message, "type", "") == "ai")
@@ -160,6 +168,7 @@ class Segment:
             OutputError: What it came to is not what the agent promises.
             LimitReachedError: It asks more questions at once than a thread holds.
         """
+        self._told_later()
         if self.holding.is_stopping:
             return End("settle", {"output": None})
         if found:

@@ -34,7 +34,7 @@ from continuity.threads.words import RUN
 IDLE_S: Final = 1.0
 """How long to wait where no run waits."""
 LONGEST_WAIT_S: Final = 15.0
-_FINAL: Final = (UnauthenticatedError, ForbiddenError, MalformedError)
+FINAL: Final = (UnauthenticatedError, ForbiddenError, MalformedError)
 Report = Callable[[str], None]
 
 
@@ -103,7 +103,7 @@ class ThreadWorker:
                 try:
                     is_idle = not self.run_one()
                     failures = 0
-                except _FINAL:
+                except FINAL:
                     raise
                 except ContinuityError as error:
                     self._report(error.message)
