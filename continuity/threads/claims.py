@@ -148,7 +148,9 @@ class WorkerClient:
         secret = secrets.token_urlsafe(_SECRET_BYTES)
         body = {"request_id": new_id("clm"), "secret": secret, "agents": list(agents)}
         claimed_s = self.clock()
-        reply = deliver(lambda: self._transport.call("POST", f"{_ROOT}/claims", body), self._patience(bounds.HEARTBEAT_S))
+        reply = deliver(
+            lambda: self._transport.call("POST", f"{_ROOT}/claims", body), self._patience(bounds.HEARTBEAT_S)
+        )
         return None if reply["run"] is None else Claimed(reply["run"], secret, claimed_s)
 
     def heartbeat(self, claimed: Claimed, *, steers_read: int) -> dict[str, Any]:

@@ -139,7 +139,7 @@ class ThreadClient:
         Raises:
             ConflictError: ``cursor_gap``: load the snapshot again.
         """
-        query = {"after": after, "limit": limit, "wait": wait_s}
+        query: dict[str, str | int] = {"after": after, "limit": limit, "wait": wait_s}
         return self._get(_path(thread_id, "journal"), query, reply_timeout_s=REPLY_TIMEOUT_S + wait_s)
 
     def history(self, thread_id: str, cursor: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import takewhile
@@ -109,7 +109,7 @@ class Following(Iterator[Update]):
         self._stopped.set()
         self._updates.close()
 
-    def _follow(self) -> Iterator[Update]:
+    def _follow(self) -> Generator[Update, None, None]:
         view: Mapping[str, Any] | None = None
         while not self._stopped.is_set():
             try:
@@ -174,4 +174,3 @@ def _advanced(view: Mapping[str, Any], record: Mapping[str, Any]) -> Mapping[str
     if come.epoch != held.epoch or come.seq > held.seq + 1:
         raise _GapError
     return view if come.seq <= held.seq else advance(view, record)
-

@@ -153,10 +153,13 @@ class Holding:
         """Write the entries that are held, or renew the claim when there are none and it is time."""
         with self._changed:
             if self._entries and len(self._entries) < bounds.RECORDS_PER_WRITE:
-                self._changed.wait_for(lambda: self._is_over or len(self._entries) >= bounds.RECORDS_PER_WRITE, GATHER_S)
+                self._changed.wait_for(
+                    lambda: self._is_over or len(self._entries) >= bounds.RECORDS_PER_WRITE, GATHER_S
+                )
             batch = self._batch()
             self._writing = bool(batch)
         sent_s = self._calls.clock()
+        held: Mapping[str, Any] | None
         if batch:
             self.trace("append.before")
             held = self._calls.write(

@@ -80,9 +80,7 @@ def ordinal_of(waiting: Waiting, stored: Any) -> int:
     return 0
 
 
-def answers(
-    found: Sequence[tuple[Waiting, int]], replies: Sequence[Mapping[str, Any]]
-) -> dict[str, Any]:
+def answers(found: Sequence[tuple[Waiting, int]], replies: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the replies by the ids of the interrupts that they answer."""
     known = {(reply["task"], reply["ordinal"]): reply["reply"] for reply in replies}
     return {
@@ -152,5 +150,3 @@ def _acheck(function: Callable[..., Any], check: Callable[[], None]) -> Callable
         return await function(*args, **kwargs)
 
     return write
-
-

@@ -221,7 +221,7 @@ def _why(error: BaseException) -> str:
 
 
 def _messages(values: Mapping[str, Any]) -> Sequence[Any]:
-    found = values.get("messages") if isinstance(values, Mapping) else None
+    found = values.get("messages")
     return found if isinstance(found, list) else []
 
 

@@ -12,8 +12,8 @@ import pytest
 pytest.importorskip("langchain")
 
 from continuity.threads.client import ThreadClient
-from examples.order_support.agent import NAME
 from examples.local_server import Records
+from examples.order_support.agent import NAME
 from tests.crash.forks import Forks
 from tests.crash.stage import staged, until
 from tests.threads.town import wait_for
@@ -146,8 +146,8 @@ class Talk:
 @pytest.fixture
 def talk(stage, tmp_path):
     made = Talk(stage, tmp_path)
-    from examples.order_support.agent import agent  # noqa: PLC0415
     from continuity.threads import WorkerClient  # noqa: PLC0415
+    from examples.order_support.agent import agent  # noqa: PLC0415
 
     client = WorkerClient(stage.url, stage.runner)
     client.declare([agent.declaration()])

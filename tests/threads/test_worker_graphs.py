@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("langgraph")
 
-from continuity.threads.agents import Chat, ClientPolicy, Limits, define_agent
+from continuity.threads.agents import Chat, ClientPolicy, define_agent
 from continuity.threads.claims import WorkerClient
 from continuity.threads.worker import ThreadWorker
 from tests.threads.graphs import ALL, asking, echoing, saver_of

@@ -8,8 +8,8 @@ import time
 from typing import Any
 
 from continuity.client import ContinuityClient
-from continuity.thread_requests import AgentDeclaration
 from continuity.decisions.threads.states import Control
+from continuity.thread_requests import AgentDeclaration
 from continuity.threads.claims import Claimed, WorkerClient
 from continuity.threads.client import ThreadClient
 from tests.langgraph.hall import Hall
@@ -30,7 +30,9 @@ class Town(Hall):
         return ThreadClient(self.url, self.application, subject=subject, **options)
 
     def worker_token(self, *agents: str) -> str:
-        return self.grant(f"runner-{secrets.token_hex(4)}", "thread_worker", workspace_id="default", agents=list(agents))
+        return self.grant(
+            f"runner-{secrets.token_hex(4)}", "thread_worker", workspace_id="default", agents=list(agents)
+        )
 
     def calls(self, *agents: str, **options: Any) -> WorkerClient:
         return WorkerClient(self.url, self.worker_token(*agents), **options)

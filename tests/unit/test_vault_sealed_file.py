@@ -242,9 +242,7 @@ def parts_of(*pieces: bytes) -> PartReader:
 )
 def test_parts_that_are_not_those_of_the_manifest_are_damage(content):
     with pytest.raises(SealedFileError):
-        for _, blocks in parts_of(content):
-            for _ in blocks:
-                pass
+        sum(1 for _, blocks in parts_of(content) for _ in blocks)
 
 
 def test_no_part_has_a_name_that_leads_elsewhere_or_that_another_has():
