@@ -31,6 +31,8 @@ GATHER_S: Final = 0.05
 PART_CHARS: Final = 8 * 1024
 """Neighbouring parts of one message are written as one, up to here."""
 FLUSH_S: Final = 1.0
+LOOK_S: Final = 2.0
+"""How old the last word of the server may be where a step begins."""
 _FINAL: Final = (MalformedError, TooLargeError)
 
 
@@ -46,6 +48,8 @@ class Holding:
         self._entries: deque[Entry] = deque()
         self._writing = False
         self._is_over = False
+        self._is_hurried = False
+        self._heard_s = claimed.claimed_s
         self._failure: BaseException | None = None
         self._until_s = claimed.claimed_s + bounds.CLAIM_S
         self._next_beat_s = claimed.claimed_s + bounds.HEARTBEAT_S
@@ -102,7 +106,26 @@ class Holding:
     def flush(self) -> None:
         """Wait until everything that was said is written; raises as `check`."""
         with self._changed:
+            self._is_hurried = True
+            self._changed.notify_all()
             while self._entries or self._writing:
+                self._check()
+                self._changed.wait(FLUSH_S)
+            self._is_hurried = False
+            self._check()
+
+    def look(self) -> None:
+        """Hear what was asked meanwhile, stops and steers, before the next step; raises as `check`.
+
+        What was said is written first, and its answer tells. Where nothing was said for a while the server is asked.
+        """
+        self.flush()
+        with self._changed:
+            if self._calls.clock() - self._heard_s < LOOK_S:
+                return
+            self._next_beat_s = 0.0
+            self._changed.notify_all()
+            while self._next_beat_s <= 0.0:
                 self._check()
                 self._changed.wait(FLUSH_S)
             self._check()
@@ -149,13 +172,14 @@ class Holding:
     def _is_due(self) -> bool:
         return bool(self._is_over or self._failure or self._entries) or self._calls.clock() >= self._next_beat_s
 
+    def _is_enough(self) -> bool:
+        return self._is_over or self._is_hurried or len(self._entries) >= bounds.RECORDS_PER_WRITE
+
     def _write(self) -> None:
         """Write the entries that are held, or renew the claim when there are none and it is time."""
         with self._changed:
             if self._entries and len(self._entries) < bounds.RECORDS_PER_WRITE:
-                self._changed.wait_for(
-                    lambda: self._is_over or len(self._entries) >= bounds.RECORDS_PER_WRITE, GATHER_S
-                )
+                self._changed.wait_for(self._is_enough, GATHER_S)
             batch = self._batch()
             self._writing = bool(batch)
         sent_s = self._calls.clock()
@@ -188,6 +212,7 @@ class Holding:
             self._next_beat_s = self._calls.clock() + wait_s
             if held is not None:
                 self._until_s = sent_s + bounds.CLAIM_S
+                self._heard_s = sent_s
                 self._is_stopping = self._is_stopping or bool(held["stop"])
                 self._steers |= {steer["number"]: steer for steer in held["steers"]}
             self._changed.notify_all()

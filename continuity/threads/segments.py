@@ -134,7 +134,8 @@ class Segment:
         elif not namespace and mode == "values":
             self._told_later()
             self.holding.say(*self.telling.state(payload))
-            # A step is over and stored: where a stop was asked for, the next one does not begin.
+            # A step is over and stored: what was asked meanwhile is heard before the next one, and a stop ends the run.
+            self.holding.look()
             return not self.holding.is_stopping
         return True
 
