@@ -124,8 +124,8 @@ def worker(*, named: str, url: str, token_env: str, coordinator_env: str) -> Non
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: running.stop())
         names = ", ".join(agent.name for agent in agents)
-        click.echo(f"Running {names} for {client.url}. Ctrl+C ends it after the run in hand.", err=True)
-        running.run()
+        said = f"Running {names} for {client.url}. Ctrl+C ends it after the run in hand."
+        running.run(ready=lambda: click.echo(said, err=True))
     except ValueError as error:
         raise click.ClickException(str(error)) from error
     finally:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, aclosing
 from typing import Any, Self
 
@@ -57,9 +57,10 @@ class AsyncThreadWorker:
         """Claim nothing more; the run in hand goes on to its end. From the loop."""
         self._stopped.set()
 
-    async def run(self) -> None:
-        """Run until `stop`; raises as `ThreadWorker.run`."""
+    async def run(self, *, ready: Callable[[], object] = bool) -> None:
+        """Run until `stop`; takes and raises what `ThreadWorker.run` does."""
         async with self:
+            ready()
             failures = 0
             while not self._stopped.is_set():
                 try:

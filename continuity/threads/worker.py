@@ -90,14 +90,18 @@ class ThreadWorker:
         """Claim nothing more; the run in hand goes on to its end. From whatever thread, or a signal."""
         self._stopped.set()
 
-    def run(self) -> None:
+    def run(self, *, ready: Callable[[], object] = bool) -> None:
         """Run until `stop`.
+
+        Args:
+            ready: Called once the agents are declared: threads may be created from then on.
 
         Raises:
             ContinuityError: The credential is not, or not any more, one for these agents.
             ValueError: See `define_agent`.
         """
         with self:
+            ready()
             failures = 0
             while not self._stopped.is_set():
                 try:

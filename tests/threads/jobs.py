@@ -18,6 +18,7 @@ from tests.crash import entry, forks
 
 SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
 EMPTY_S = 0.2
+SETTLED_S = 0.5
 
 
 def work(
@@ -31,6 +32,9 @@ def work(
     def trace(point: str) -> None:
         seen[point] = seen.get(point, 0) + 1
         if point == die_at and seen[point] == nth:
+            if end == "stop":
+                # Whoever is stopped while SQLite writes keeps its lock, and nobody goes on: let writes end.
+                time.sleep(SETTLED_S)
             os.kill(os.getpid(), SIGNALS[end])
 
     shift = entry.FileClock(Path(clock))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -101,22 +101,22 @@ def test_a_steer_is_read_before_the_next_step(running):
 
 def test_steers_at_the_very_end_of_a_run_are_never_lost(running):
     with running(graph=echoing().compile()) as (ann, thread, reported):
-        steered = 0
+        steered = []
         for number in range(25):
             ann.message(thread, f"message {number}")
             time.sleep(secrets.randbelow(200) / 1000)
-            try:
+            # The run may have ended before: then nothing was accepted.
+            with suppress(ConflictError):
                 ann.steer(thread, f"steer {number}")
-                steered += 1
-            except ConflictError as error:
-                assert error.code == "thread_not_running"
+                steered.append(f"steer {number}")
             snapshot = at_rest(ann, thread)
         answers = " ".join(said(snapshot))
         told = said(snapshot, "user")
     assert reported == []
-    assert steered > 5
-    assert sum(text.startswith("steer") for text in told) + 0 == len({t for t in told if t.startswith("steer")})
-    assert all(text in answers for text in told[-20:])
+    assert len(steered) > 5
+    shown = [text for text in told if text.startswith("steer")]
+    assert shown == steered[len(steered) - len(shown) :]
+    assert all(text in answers for text in shown)
     assert snapshot["queue"] == []
 
 

@@ -181,7 +181,7 @@ def test_a_worker_that_dies_after_the_answer(talk, point, nth):
     after_kill(talk, point)
 
 
-@pytest.mark.parametrize(("point", "nth"), [("model.before", 1), ("tool.begin", 2), ("append.before", 1)])
+@pytest.mark.parametrize(("point", "nth"), [("model.before", 1), ("tool.begin", 2), ("model.after", 2)])
 def test_a_worker_that_slept_past_its_claim_writes_nothing(talk, point, nth):
     zombie = talk.start(die_at=point, nth=nth, end="stop")
     until(lambda: psutil.Process(zombie).status() == psutil.STATUS_STOPPED)
