@@ -71,6 +71,14 @@ class _NotingClient(ContinuityClient):
         return view
 
 
+class _AsyncNotingClient(AsyncContinuityClient):
+    """The same for event loops: its requests are those of another client."""
+
+    def __init__(self, asking: ContinuityClient, **options: Any) -> None:
+        super().__init__(asking.url, **options)
+        self._client = asking
+
+
 class WorkerClient:
     """A connection with a thread worker's credential. Threads may share it."""
 
@@ -128,7 +136,7 @@ class WorkerClient:
         """Return the same for event loops."""
         if self._coordinator is None:
             raise ValueError("Governed tools need coordinator_token: atmem continuity credential --coordinator …")
-        return AsyncContinuityClient(self.url, clock=self.clock, trace=self.trace, **self._coordinator)
+        return _AsyncNotingClient(self.coordinator(), clock=self.clock, trace=self.trace, **self._coordinator)
 
     def close(self) -> None:
         """Close the idle connections."""

@@ -11,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 
+from continuity.errors import TransportError
 from continuity.threads import ThreadWorker, WorkerClient
 from continuity.transport import elapsed_s
 from examples.order_support import agent as order_support
@@ -44,10 +45,18 @@ def work(
     with ThreadWorker(client, [order_support.agent], report=lambda text: print(text, file=sys.stderr)) as worker:
         done = 0
         while done < runs:
-            if worker.run_one():
+            if _has_run(worker):
                 done += 1
             else:
                 time.sleep(EMPTY_S)
+
+
+def _has_run(worker: ThreadWorker) -> bool:
+    try:
+        return worker.run_one()
+    except TransportError:
+        # The server is not there: as `ThreadWorker.run` does, come again.
+        return False
 
 
 if __name__ == "__main__":

@@ -217,6 +217,22 @@ def test_a_worker_that_slept_in_its_effect_does_it_no_second_time(talk, point):
     assert talk.state == "idle"
 
 
+@pytest.mark.parametrize("point", ["model.before", "append.before", "effect.after", "settle.before"])
+def test_a_server_that_dies_while_a_worker_works_loses_nothing(talk, point):
+    assert talk.run() == 0
+    talk.reply()
+    worker = talk.start(die_at=point, end="stop")
+    until(lambda: psutil.Process(worker).status() == psutil.STATUS_STOPPED)
+    talk.stage.stop()
+    os.kill(worker, signal.SIGCONT)
+    talk.stage.start()
+
+    assert talk.stage.forks.wait(worker) == 0, talk.logs()
+
+    assert talk.finish() == 0, "what was lost on the way was not sent again"
+    talk.check()
+
+
 def test_two_workers_share_the_threads(stage, tmp_path, talk):
     talks = [talk]
     for number in range(3):
