@@ -6,7 +6,10 @@ agent's checkpoints and its memory.
 
 from __future__ import annotations
 
+import fcntl
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -41,16 +44,30 @@ def look_up(order: str) -> dict[str, Any]:
 
 
 def cancel(arguments: dict[str, Any], operation_id: str, _key: str, _timeout_s: float) -> dict[str, Any]:
-    """Cancel an order. Twice would be two cancellations: nothing here looks whether it is there already."""
-    cancellations().add({"order": arguments["order"], "operation_id": operation_id})
+    """Cancel an order. The operation is the durable key: a process that slept and comes late finds it in the books."""
+    with _alone():
+        if not _is_known(operation_id):
+            cancellations().add({"order": arguments["order"], "operation_id": operation_id})
     return _receipt(arguments, operation_id)
 
 
 def find(arguments: dict[str, Any], operation_id: str, _key: str, _timeout_s: float) -> dict[str, Any]:
     """Say what became of a cancellation whose receipt was lost: the books know the operation."""
-    if any(each["operation_id"] == operation_id for each in cancellations().all()):
+    if _is_known(operation_id):
         return _receipt(arguments, operation_id)
     return {"outcome": "absent", "operation_id": operation_id}
+
+
+def _is_known(operation_id: str) -> bool:
+    return any(each["operation_id"] == operation_id for each in cancellations().all())
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Let one process write at a time; the lock goes with whoever holds it."""
+    with (folder() / "books.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _receipt(arguments: dict[str, Any], operation_id: str) -> dict[str, Any]:

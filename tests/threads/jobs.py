@@ -37,6 +37,8 @@ def work(
                 # Whoever is stopped while SQLite writes keeps its lock, and nobody goes on: let writes end.
                 time.sleep(SETTLED_S)
             os.kill(os.getpid(), SIGNALS[end])
+            # A thread may run on for a moment before its process stands still.
+            time.sleep(SETTLED_S)
 
     shift = entry.FileClock(Path(clock))
     client = WorkerClient(

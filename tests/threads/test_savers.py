@@ -87,7 +87,7 @@ def test_a_saver_that_forgets_is_refused():
      {"graph": echoing().compile()}],
 )  # fmt: skip
 def test_parts_that_do_not_go_together_are_refused(given):
-    with pytest.raises(ValueError, match="An agent|A graph"):
+    with pytest.raises(ValueError, match=r"An agent|A graph"):
         define_agent(name="a", **given)
 
 
