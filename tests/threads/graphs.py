@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import sqlite3
+import time
 from contextlib import contextmanager
 from typing import Annotated, Any, TypedDict
 
@@ -64,11 +65,12 @@ def asking():
     return graph
 
 
-def echoing():
-    """A graph with messages that repeats what was said, and the steers that it has read."""
+def echoing(lingers_s=lambda: 0.0):
+    """A graph with messages that repeats what was said, and the steers that it has read; then it may linger."""
 
     def model(state):
         read = [steer["content"] for steer in steers()]
+        time.sleep(lingers_s())
         progress({"step": 1})
         last = [m.text for m in state["messages"] if m.type == "human"][-1]
         return {"messages": [AIMessage(f"You said: {' / '.join([last, *read])}")]}
