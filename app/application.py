@@ -137,6 +137,7 @@ def served(settings: Settings, *, keys: KeyProvider, overrides: Overrides) -> It
         try:
             yield make(settings, wiring)
         finally:
+            wiring.vault_life.follower.stop()
             wiring.housekeeping.stop()
             _end_log(wiring)
 

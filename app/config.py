@@ -33,6 +33,7 @@ LOOPBACK_HOSTS: Final = ("127.0.0.1", "localhost", "[::1]")
 _SQLITE: Final = "sqlite:///"
 _DATABASE_SCHEMES: Final = (_SQLITE, "postgresql://", "postgresql+psycopg://")
 _HOST_NAME: Final = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([a-z0-9.-]*[a-z0-9])?|\[[0-9a-f:.]+\]")
+_DISK_FLOOR_DEFAULT: Final = 64 * 1024 * 1024
 _RATE_DEFAULT: Final = 2_000
 _EVENT_RATE_DEFAULT: Final = 500
 _SCOPE_DEFAULT: Final = "local"
@@ -100,6 +101,8 @@ class Settings:
             believed. ``ATMEM_TRUSTED_PROXIES`` (comma separated addresses or networks), default none.
         coordinator_history_bytes: Retained history a coordinator may have, in bytes.
             ``ATMEM_COORDINATOR_HISTORY_BYTES``, default 64 MiB.
+        disk_floor_bytes: Free space on the disk of an SQLite database below which nothing new is begun, created or
+            recorded as evidence; receipts are still taken. ``ATMEM_DISK_FLOOR_BYTES``, default 64 MiB, 0 for none.
         requests_per_second: Requests a second that one credential (or one address without credential) may
             make; twice as many at once. Outcomes are never counted. ``ATMEM_REQUESTS_PER_SECOND``, default
             2,000: far above one host's work, far below what starves the others.
@@ -125,6 +128,7 @@ class Settings:
     trusted_hosts: frozenset[str]
     trusted_proxies: tuple[_Network, ...] = ()
     coordinator_history_bytes: int = limits.COORDINATOR_HISTORY_BYTES
+    disk_floor_bytes: int = _DISK_FLOOR_DEFAULT
     requests_per_second: int = _RATE_DEFAULT
     producer_token: str | None = field(default=None, repr=False)
     observation_scope: str = _SCOPE_DEFAULT
@@ -194,6 +198,9 @@ def load_settings(environ: Mapping[str, str], *, instance: Path | None = None) -
             default=limits.COORDINATOR_HISTORY_BYTES,
             minimum=limits.ATTEMPT_RESERVATION_BYTES,
             maximum=_HISTORY_BYTES_MAX,
+        ),
+        disk_floor_bytes=_integer(
+            environ, "ATMEM_DISK_FLOOR_BYTES", default=_DISK_FLOOR_DEFAULT, minimum=0, maximum=limits.INTEGER_MAX
         ),
         requests_per_second=_integer(
             environ, "ATMEM_REQUESTS_PER_SECOND", default=_RATE_DEFAULT, minimum=1, maximum=1_000_000

@@ -104,6 +104,11 @@ class Sources:
         if self.locked_file.opened(passphrase, primary_id=state.key_id).key_ids != ring.key_ids:
             raise KeySourceError(f"{self.locked_file.path} does not hold what was written. Nothing was locked.")
 
+    def seal_left(self, state: RingState, passphrase: str | None) -> None:
+        """Seal what a lock on another host has left in the clear in this host's folder. The lock file is held."""
+        if self.kind in LOCK_PASSPHRASE and not self.locked_file.path.exists():
+            self.seal(state, passphrase)
+
     def take_back(self) -> None:
         """Remove what is in the clear, or was left for servers, of a vault whose flag is set. The lock file is held."""
         if self.kind == "file":
@@ -135,6 +140,9 @@ class Sources:
             return
         if files.is_wiped(plain.path):
             files.destroy(plain.path)
+            return
+        if not self.locked_file.path.exists():
+            # Locked on another host: these keys are sealed once somebody locks here as well.
             return
         ring = plain.load()
         row = self._store.read(lambda connection: connection.execute(statements.PROVABLE).one())

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from app import audits, databases, instance, vaults, wiring
+from app import audits, commanding, databases, instance, vaults, wiring
 from app.config import DEFAULT_HOST, DEFAULT_PORT, Settings
 from continuity.decisions.phases import Phase
 from continuity.errors import ContinuityError, KeySourceError, RolledBackError, UnavailableError, VaultError
@@ -105,7 +105,7 @@ def _vault(row: Any, provider: KeyProvider, fault: ContinuityError | None) -> di
 def _fault(settings: Settings, provider: KeyProvider) -> ContinuityError | None:
     """Try what a start would try, and return what is wrong instead of stopping at it."""
     try:
-        wiring.check_whole(settings)
+        commanding.check_whole(settings)
         with wiring.built(settings, keys=provider):
             return None
     except ContinuityError as error:

@@ -15,6 +15,7 @@ import os
 import select
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -170,7 +171,7 @@ class PatientChannel(HTTPChannel):
         if not self.connected:
             return True
         try:
-            return not self.socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+            return not self.socket.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
             return False
         except OSError:
@@ -397,6 +398,9 @@ def _adjustments(listener: socket.socket, settings: Settings) -> Adjustments:
         channel_timeout=30,
         max_request_header_size=HEADER_BYTES,
         max_request_body_size=BODY_BYTES,
+        # Never into a temporary file, where waitress puts what is long: it is what the vault keeps off the disk.
+        inbuf_overflow=sys.maxsize,
+        outbuf_overflow=sys.maxsize,
         ident=None,
         expose_tracebacks=False,
         log_socket_errors=False,

@@ -21,7 +21,7 @@ from continuity.errors import ForbiddenError, MalformedError, SealedError, Unava
 from continuity.services.audit import AuditLog
 from continuity.services.callers import Caller, CallerKind, Role
 from continuity.services.clock import Clock
-from continuity.services.locking import Locking, require_administrator
+from continuity.services.locking import Locking, RingState, require_administrator
 from continuity.services.rotation import Rotation, RotationProgress
 from continuity.store import keyring as statements
 from continuity.store.store import Store
@@ -90,6 +90,11 @@ class VaultLife:
         """The source of the master key."""
         return self._sources.kind
 
+    @property
+    def is_sealed_here(self) -> bool:
+        """Whether the sealed keys of a locked vault lie in this host's folder."""
+        return self._sources.locked_file.path.exists()
+
     def status(self) -> VaultStatus:
         """Tell where the keys stand. UnavailableError when storage cannot answer."""
         row = vaults.vault_row(self._store)
@@ -139,6 +144,9 @@ class VaultLife:
             ForbiddenError: The caller may not. MalformedError: The passphrase must not be one.
             SealedError: This process has no keys. KeySourceError: The sealed keys cannot be written.
                 In every case nothing has happened.
+            KeySourceError: The vault is locked, and the key in the clear cannot be removed; the message names it.
+            ForbiddenError: ``wrong_passphrase``: it was locked already, under another passphrase than this one.
+            ThrottledError: The same, after too many attempts; the vault stays locked.
         """
         require_administrator(caller)
         with self._sources.held():
@@ -148,9 +156,29 @@ class VaultLife:
                     raise SealedError("The vault's keys are not here: nobody has given the passphrase.")
                 self._sources.seal(state, passphrase)
                 self._locking.lock(caller)
+            else:
+                self._sources.seal_left(state, passphrase)
+            # Before the files: the flag is set, whatever becomes of them.
+            self._vault.lock()
+            self._sources.forget()
             self._sources.take_back()
-        self._vault.lock()
-        self._sources.forget()
+            if state.is_locked:
+                self._require_kept(caller, state, passphrase)
+
+    def _require_kept(self, caller: Caller, state: RingState, passphrase: str | None) -> None:
+        """Tell whoever locks a locked vault that their passphrase is not the one that opens it."""
+        if passphrase is None or self.kind not in LOCK_PASSPHRASE:
+            return
+        self._throttle.count(_ATTEMPTS, address=_HERE)
+        try:
+            self._sources.unlocked(state, passphrase)
+        except ForbiddenError as error:
+            self._locking.note_refusal(caller, error.code)
+            message = (
+                "The vault was locked already, under another passphrase: that one opens it, and this one does not."
+            )
+            raise ForbiddenError(message, code=error.code) from None
+        self._store.write(lambda connection: clear_account(connection, _ATTEMPTS))
 
     def unlock(self, caller: Caller, passphrase: str | None = None) -> None:
         """Unlock the vault in all processes. A vault that is open stays so.
@@ -207,6 +235,9 @@ class VaultLife:
                 In every case nothing is rewrapped; a key may lie at its source under which nothing is.
         """
         require_administrator(caller)
+        # Before its source is asked, which has no key in the clear to show then and would call it lost.
+        if self._locking.state().is_locked:
+            raise SealedError("The vault is locked. Nothing was changed. Unlock it first: atmem vault unlock")
         if self.kind == "passphrase":
             self._throttle.count(_ATTEMPTS, address=_HERE)
         with self._sources.typed(passphrase):

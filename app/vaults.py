@@ -148,14 +148,29 @@ def open_stored(store: Store, settings: Settings, keys: KeyProvider) -> Vault:
         KeySourceError: The master key cannot be had.
         IntegrityError: The shred list is not the one that the database knows.
     """
-    row = vault_row(store)
-    if row is None:
-        raise UnavailableError("The instance has no vault yet. Run `atmem init`.")
-    vault = _closed(row, settings)
-    if row.state != "locked":
-        with suppress(SealedError):
-            unlock(vault, keys.load(), key_id=row.key_id, canary=row.sealed_canary, index_key=row.wrapped_index_key)
-    return vault
+    before = None
+    while (row := vault_row(store)) is not None:
+        vault = _closed(row, settings)
+        if row.state == "locked":
+            return vault
+        try:
+            with suppress(SealedError):
+                unlock(vault, keys.load(), key_id=row.key_id, canary=row.sealed_canary, index_key=row.wrapped_index_key)
+        except KeySourceError:
+            # A lock or a rotation between the two looks takes a key away: then the row of now says another thing.
+            if before == (row.state, row.key_id):
+                if _waits_for_passphrase(settings, keys):
+                    return vault
+                raise
+            before = (row.state, row.key_id)
+        else:
+            return vault
+    raise UnavailableError("The instance has no vault yet. Run `atmem init`.")
+
+
+def _waits_for_passphrase(settings: Settings, keys: KeyProvider) -> bool:
+    """Say whether the keys lie sealed here: another host unlocked the vault, and this one's folder is not yet."""
+    return keys.kind == "file" and not settings.vault_key_file.exists() and settings.locked_key_file.exists()
 
 
 def unlock(vault: Vault, ring: Keyring, *, key_id: int, canary: bytes, index_key: bytes) -> None:

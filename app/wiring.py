@@ -20,19 +20,18 @@ from typing import Final
 import sqlalchemy as sa
 
 from app import audits, databases, instance, thread_services, vaults
-from app.auth import schema as accounts_schema
 from app.auth import services as auth_services
-from app.auth.accounts import Temporary
 from app.auth.factor_seal import SecretKeys
 from app.auth.principals import ProducerToken
 from app.auth.settings import AuthSettings
 from app.config import Settings
-from app.databases import check_schema, open_engine, open_observations, upgrade_schema
+from app.databases import check_schema, open_engine, open_observations
 from app.housekeeping import Housekeeping
+from app.room import require_for
 from app.thread_services import ThreadServices
 from app.vault_life import VaultLife
 from app.vaults import key_provider
-from continuity.errors import ContinuityError, KeySourceError, SealedError, VaultError
+from continuity.errors import ContinuityError, SealedError
 from continuity.services.attempts import Attempts
 from continuity.services.audit import AuditLog
 from continuity.services.auditing import Auditing
@@ -61,7 +60,6 @@ from continuity.store import schema
 from continuity.store.store import Store
 from continuity.vault import KeyProvider, Vault
 from continuity.vault.passphrase import Cost
-from observations import schema as observed_schema
 from observations.cursors import Cursors
 from observations.ingest import Ingest
 from observations.queries import Queries
@@ -109,6 +107,11 @@ class Overrides:
     clock: Clock | None = None
     auth: AuthSettings = field(default_factory=AuthSettings)
     make_store: Callable[[sa.Engine], Store] = Store
+
+
+def overridden(given: Overrides | None) -> Overrides:
+    """Return what a program has passed; without one, what overrides nothing."""
+    return given or Overrides()
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +201,7 @@ def build(
         IntegrityError: The shred list is not the one that the database knows.
         RolledBackError: The database is older than its anchor, and `is_rollback_accepted` was not said.
     """
-    overrides = overrides or Overrides()
+    overrides = overridden(overrides)
     instance.guard(settings)
     store = overrides.make_store(open_engine(settings))
     try:
@@ -224,8 +227,9 @@ def _put_together(settings: Settings, store: Store, *, vault: Vault, keys: KeyPr
         producer=_producer(settings),
     )  # fmt: skip
     watch = ClockWatch(clock)
-    ledger = Ledger(vault, watch, history_bytes=settings.coordinator_history_bytes)
-    cost = _cost(overrides)
+    room = require_for(settings.database_url, settings.disk_floor_bytes)
+    ledger = Ledger(vault, watch, history_bytes=settings.coordinator_history_bytes, require_room=room)
+    cost = passphrase_cost(overrides)
     services = _services(store, ledger, audit=audit, auth=auth, watch=watch, cost=cost)
     life = VaultLife(settings, store, vault, audit, keys=keys, clock=clock, throttle=auth.throttle, cost=cost)
     threads = thread_services.build(store, ledger, audit, threads=settings.threads)
@@ -257,12 +261,6 @@ def _put_together(settings: Settings, store: Store, *, vault: Vault, keys: KeyPr
         passphrase_cost=cost,
         secret_key=secret_keys.current,
     )
-
-
-def _cost(overrides: Overrides) -> Cost:
-    """Return what a passphrase costs: the same as a password."""
-    hashing = overrides.auth.hashing
-    return Cost(hashing.memory_kib, hashing.time_cost, hashing.parallelism)
 
 
 def passphrase_cost(overrides: Overrides) -> Cost:
@@ -374,120 +372,3 @@ def follow_restore(settings: Settings, *, keys: KeyProvider, overrides: Override
     except ContinuityError as error:
         return error.message
     return None
-
-
-def ingest_on(store: Store) -> Ingest:
-    """Return an ingest for a command that runs beside the server."""
-    return Ingest(store, now_us=SystemClock().now_us)
-
-
-@contextmanager
-def observing(settings: Settings) -> Iterator[Store]:
-    """Open what was observed for a command that runs and ends; it needs no key.
-
-    Raises:
-        SettingsError: The instance folder is missing or not private.
-        UnavailableError: The database does not answer, or its tables are not those of this program.
-    """
-    instance.guard(settings)
-    store = open_observations(settings)
-    try:
-        check_schema(store)
-        yield store
-    finally:
-        databases.close(store)
-
-
-def initialise(
-    settings: Settings, *, overrides: Overrides | None = None, passphrase: str | None = None
-) -> Temporary | None:
-    """Make whatever of an instance is missing: folder, keys, shred list, tables, vault, first administrator.
-
-    Safe to repeat, also after a crash at any point: each step finds what is there and keeps it. A key is never
-    made for a vault that exists, since it could not open it.
-
-    Returns:
-        The first administrator's temporary password, this once; None when there are accounts already.
-
-    Raises:
-        SettingsError, UnavailableError, KeySourceError, IntegrityError: As `build`. What was made so far stays.
-    """
-    instance.prepare(settings)
-    overrides = overrides or Overrides()
-    keys = key_provider(settings, passphrase=passphrase, cost=_cost(overrides))
-    with databases.opened(settings) as store:
-        upgrade_schema(store, settings, keys)
-        if vaults.vault_row(store) is None:
-            vaults.create(store, settings, keys, now_us=SystemClock().now_us())
-    with built(settings, keys=keys, overrides=overrides) as wiring:
-        return wiring.auth.accounts.bootstrap()
-
-
-def upgrade(settings: Settings) -> list[str]:
-    """Run the migrations that are missing; return their names, oldest first."""
-    instance.guard(settings)
-    with databases.opened(settings) as store:
-        return upgrade_schema(store, settings, key_provider(settings))
-
-
-def check_whole(settings: Settings) -> None:
-    """Refuse a database with damaged pages: what a server asks before it serves. Takes as long as reading all of it.
-
-    Raises:
-        UnavailableError: It is damaged, or does not answer.
-    """
-    tables = [table for each in (schema, accounts_schema, observed_schema) for table in each.metadata.sorted_tables]
-    with databases.opened(settings) as store:
-        check_schema(store)
-        databases.check_whole(store, tables)
-
-
-def check_database(settings: Settings) -> list[str]:
-    """Look for damage: revision, tables, SQLite's own integrity check, the audit chain.
-
-    Returns:
-        What was found, one line each; empty when the database is sound.
-    """
-    instance.guard(settings)
-    with databases.opened(settings) as store:
-        check_schema(store)
-        problems = databases.problems(store)
-        fault = store.read(AuditLog(None).verify).fault
-        if fault is not None:
-            problems.append(f"The audit log is not whole: {fault.kind} at entry {fault.seq}.")
-        return problems
-
-
-@contextmanager
-def auditing(settings: Settings) -> Iterator[tuple[Auditing, str | None]]:
-    """Open the audit log for a command that runs and ends.
-
-    Returns:
-        What reads it, and why the vault does not open here; None when it does.
-
-    Raises:
-        SettingsError: The instance folder is missing or not private.
-        UnavailableError: The database does not answer, or its tables are not those of this program.
-    """
-    instance.guard(settings)
-    clock = SystemClock()
-    with databases.opened(settings) as store:
-        check_schema(store)
-        try:
-            vault = _unlocked(store, settings)
-        except VaultError as error:
-            # A shred list that is not the database's is what a database put back looks like: a finding, and no end.
-            damage = None if isinstance(error, KeySourceError | SealedError) else error.message
-            yield Auditing(store, AuditLog(None), None, clock.now_us, damage), error.message
-            return
-        try:
-            yield Auditing(store, AuditLog(vault), Opener(vault, ClockWatch(clock)), clock.now_us), None
-        finally:
-            vault.lock()
-
-
-def _unlocked(store: Store, settings: Settings) -> Vault:
-    vault = vaults.open_stored(store, settings, key_provider(settings))
-    if vault.is_locked:
-        raise SealedError("The vault is locked.")
-    return vault

@@ -194,6 +194,15 @@ class UnavailableError(ContinuityError):
         self.retry_after_s = retry_after_s
 
 
+class StorageLowError(UnavailableError):
+    """The disk of the database is nearly full, so that nothing new is begun. Nothing has happened.
+
+    What was granted is still recorded: that is what the rest of the disk is kept for.
+    """
+
+    code = "storage_low"
+
+
 class TransportError(ContinuityError):
     """The answer was lost, or is not one of the server's contract.
 
@@ -233,7 +242,7 @@ _BY_CODE: Final[dict[str, type[ContinuityError]]] = {
     for cls in (
         MalformedError, UnauthenticatedError, ForbiddenError, NotFoundError, OperationNotFoundError,
         KeyNotFoundError, TooLargeError, UnsupportedMediaError, LengthRequiredError, SealedError, IntegrityError,
-        KeySourceError, ThrottledError, UnavailableError,
+        KeySourceError, ThrottledError, UnavailableError, StorageLowError,
     )
 }  # fmt: skip
 

@@ -194,11 +194,17 @@ class SearchEvidence:
     @property
     def words(self) -> list[str]:
         """The words to look for; raises `MalformedError` for too many, or for a search without any."""
+        return self.checked_words("q")
+
+    def checked_words(self, name: str) -> list[str]:
+        """Return the words to look for; raises `MalformedError`, which calls the search `name`."""
         if self.search is None:
             return []
+        if len(self.search) > limits.EVIDENCE_SEARCH_CHARS:
+            raise MalformedError(f"{name} must be at most {limits.EVIDENCE_SEARCH_CHARS} characters.")
         words = words_of(self.search)
         if not words or len(words) > limits.EVIDENCE_SEARCH_WORDS:
-            raise MalformedError(f"q must be 1 to {limits.EVIDENCE_SEARCH_WORDS} words of letters and digits.")
+            raise MalformedError(f"{name} must be 1 to {limits.EVIDENCE_SEARCH_WORDS} words of letters and digits.")
         return words
 
     @classmethod
@@ -216,7 +222,7 @@ class SearchEvidence:
             until=_moment(given, "until"),
             workspace=_filter(given, "workspace"),
         )
-        _check(asked)
+        _check(asked, search="q")
         return asked
 
     @classmethod
@@ -235,16 +241,14 @@ class SearchEvidence:
             workspace=_identifier(fields, "workspace_id"),
         )
         fields.finish()
-        _check(asked)
+        _check(asked, search="query")
         return asked
 
 
-def _check(asked: SearchEvidence) -> None:
-    if asked.search is not None and len(asked.search) > limits.EVIDENCE_SEARCH_CHARS:
-        raise MalformedError(f"q must be at most {limits.EVIDENCE_SEARCH_CHARS} characters.")
+def _check(asked: SearchEvidence, *, search: str) -> None:
     if asked.since is not None and asked.until is not None and asked.since > asked.until:
         raise MalformedError("since must not be later than until.")
-    _ = asked.words
+    asked.checked_words(search)
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,8 +79,8 @@ def environment(folder: Path, extra: Mapping[str, str] | None = None) -> dict[st
 def initialised(folder: Path, extra: Mapping[str, str] | None = None) -> Instance:
     """Make a new instance in `folder`, in this process."""
     # Here and not above: every test imports this module, most of them without a server.
+    from app.commanding import initialise  # noqa: PLC0415
     from app.config import load_settings  # noqa: PLC0415
-    from app.wiring import initialise  # noqa: PLC0415
     from tests.entry import OVERRIDES  # noqa: PLC0415
 
     umask = os.umask(0o077)

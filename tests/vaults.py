@@ -12,7 +12,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from app import handing, vaults, wiring
+from app import commanding, handing, vaults, wiring
 from app.config import Settings, load_settings
 from app.vault_life import LOCAL, VaultLife
 from continuity.errors import SealedError
@@ -139,7 +139,7 @@ def _initialise(place: Place) -> None:
     if place.source == "environment":
         os.environ["ATMEM_VAULT_KEY"] = place.variable
     try:
-        wiring.initialise(place.settings, overrides=OVERRIDES, passphrase=PASSPHRASE)
+        commanding.initialise(place.settings, overrides=OVERRIDES, passphrase=PASSPHRASE)
     finally:
         os.umask(umask)
 

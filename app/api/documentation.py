@@ -17,8 +17,9 @@ from werkzeug.routing import Rule
 
 from app.api import answers, schemas
 from app.api.routes import ROUTES, Route
-from app.api.threads import JOURNAL_PARAMETERS
+from app.api.threads import JOURNAL_PARAMETERS, SUBJECT, SUBJECT_HEADER
 from app.api.threads import LIST_PARAMETERS as THREADS_PARAMETERS
+from app.api.threads import blueprint as threads_blueprint
 from app.auth.admission import Admission, admission_of, public
 from app.headers import API_PATHS
 from app.paths import EVIDENCE_ID, THREAD_ID, THREAD_RUN_ID, WAITING_ID, WORKFLOW_ID
@@ -112,6 +113,10 @@ _OWN_QUERY: Final[Mapping[str, Mapping[str, Mapping[str, Any]]]] = {
     },
 }  # fmt: skip
 """What a name means at one endpoint alone."""
+_SUBJECT: Final[Mapping[str, Any]] = {
+    "name": SUBJECT_HEADER, "in": "header", "schema": {"type": "string", "pattern": f"^{SUBJECT.pattern}$"},
+    "description": "For whom an application acts, as it knows them. Only applications send it, and all of them must.",
+}  # fmt: skip
 _IN_PATH: Final[Mapping[str, str]] = {
     "workflow_id": WORKFLOW_ID, "evidence_id": EVIDENCE_ID, "thread_id": THREAD_ID, "thread_run_id": THREAD_RUN_ID,
     "waiting_id": WAITING_ID, "asked_id": IDENTIFIER.pattern,
@@ -205,6 +210,8 @@ def _parameters(rule: Rule) -> list[dict[str, Any]]:
     asked = _QUERIES.get(rule.endpoint, ())
     known = {**_QUERY, **_OWN_QUERY.get(rule.endpoint, {})}
     parameters += [{"name": name, "in": "query", "schema": known[name]} for name in asked]
+    if rule.endpoint.startswith(f"{threads_blueprint.name}."):
+        parameters.append(_SUBJECT)
     return parameters
 
 

@@ -149,13 +149,13 @@ def client(subject: object = None) -> Caller:
         MalformedError: A subject that is none, two different ones, or one where there can be none.
     """
     caller, header = admitted(), request.headers.get(SUBJECT_HEADER)
-    given = {name for name in (subject, header) if name is not None}
+    given = [name for name in (subject, header) if name is not None]
     if not given:
         return caller
     if caller.kind is not CallerKind.APPLICATION:
         raise MalformedError("subject: only applications act for somebody.")
-    found = given.pop()
-    if given or not isinstance(found, str) or not SUBJECT.fullmatch(found):
+    found, *others = given
+    if others not in ([], [found]) or not isinstance(found, str) or not SUBJECT.fullmatch(found):
         raise MalformedError("subject must be one, 1 to 128 characters of A-Z a-z 0-9 _ . : @ + -")
     return replace(caller, subject=found)
 

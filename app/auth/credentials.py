@@ -148,7 +148,9 @@ class Credentials:
         The caller becomes its issuer: one for "all workspaces of the issuer" reaches those of the caller.
         """
         _check_may_issue(caller)
-        before = self._store.read(lambda connection: _grant_of(connection, _issuer(connection, caller), credential_id))
+        before = self._store.read(
+            lambda connection: _grant_of(connection, _issuer(connection, caller, is_to_write=False), credential_id)
+        )
         name = self._owners.name(before.owner_pk, epoch=before.epoch)
         agents = self._owners.agents(before.owner_pk, epoch=before.epoch)
         grant = GrantRequest(
@@ -265,11 +267,13 @@ def _is_user(caller: Caller) -> sa.ColumnElement[bool]:
     return users.c.user_id == caller.actor.removeprefix("user:")
 
 
-def _issuer(connection: Connection, caller: Caller) -> _Issuer:
-    """Read the person's row again, locked: a demotion at this moment comes before or after, not between."""
-    row = connection.execute(
-        sa.select(users.c.user_pk, users.c.role, users.c.disabled_at).where(_is_user(caller)).with_for_update(read=True)
-    ).one_or_none()
+def _issuer(connection: Connection, caller: Caller, *, is_to_write: bool = True) -> _Issuer:
+    """Read the person's row again, locked: a demotion at this moment comes before or after, not between.
+
+    A transaction that only reads locks nothing: PostgreSQL refuses that.
+    """
+    named = sa.select(users.c.user_pk, users.c.role, users.c.disabled_at).where(_is_user(caller))
+    row = connection.execute(named.with_for_update(read=True) if is_to_write else named).one_or_none()
     if row is None or row.disabled_at is not None:
         raise UnauthenticatedError("Sign in again.")
     if row.role not in _ISSUING_ROLES:

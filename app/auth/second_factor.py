@@ -23,7 +23,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from app.auth import entering, one_time_codes, sessions
+from app.auth import entering, one_time_codes, sessions, throttle
 from app.auth.entering import Entering, Visit, Welcome
 from app.auth.factor_seal import FactorSeal
 from app.auth.schema import recovery_codes, second_factors, users
@@ -139,6 +139,7 @@ class SecondFactors:
                 .values(confirmed_at=self._clock.now_us(), last_step=step)
             )
             self._replace_codes(connection, row.user_pk, codes)
+            throttle.clear_code(connection, row.username)
             sessions.check_there(connection, person.session_id)
             changed = self._entering.move_stamp(connection, row)
             return self._entering.enter(
@@ -189,6 +190,7 @@ class SecondFactors:
                 self._entering.record(connection, row, action=USED_RECOVERY_CODE, visit=visit)
         if not is_taken:
             raise wrong()
+        throttle.clear_code(connection, row.username)
 
     def _spend_step(self, connection: Connection, user_pk: int, code: str) -> bool:
         found: Any = connection.execute(_FACTOR, {"user_pk": user_pk}).one_or_none()

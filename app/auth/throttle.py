@@ -20,6 +20,7 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 import unicodedata
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -120,16 +121,23 @@ class Throttle:
 
 
 def clear_account(connection: Connection, username: str) -> None:
-    """Forget the attempts on one account, inside the caller's transaction; not how many codes the day has seen."""
-    buckets = [made(username, is_local=is_local) for made in (_account_bucket, _code_bucket) for is_local in _BOTH]
-    connection.execute(sa.delete(throttle).where(throttle.c.bucket.in_(buckets)))
+    """Forget the attempts to give one account's password, inside the caller's transaction; no attempt at a code."""
+    _clear(connection, username, _account_bucket)
+
+
+def clear_code(connection: Connection, username: str) -> None:
+    """Forget the attempts to give a code, for a right one; not how many the day has seen."""
+    _clear(connection, username, _code_bucket)
 
 
 def clear_codes(connection: Connection, username: str) -> None:
-    """Forget the day's attempts to give a code too: for whoever has taken the second factor away."""
-    clear_account(connection, username)
-    buckets = [_day_bucket(username, is_local=is_local) for is_local in _BOTH]
-    connection.execute(sa.delete(throttle).where(throttle.c.bucket.in_(buckets)))
+    """Forget all attempts, those at codes of the day too: for whoever has taken the second factor away."""
+    _clear(connection, username, _account_bucket, _code_bucket, _day_bucket)
+
+
+def _clear(connection: Connection, username: str, *buckets: Callable[..., str]) -> None:
+    names = [bucket(username, is_local=is_local) for bucket in buckets for is_local in _BOTH]
+    connection.execute(sa.delete(throttle).where(throttle.c.bucket.in_(names)))
 
 
 def clear(connection: Connection) -> None:

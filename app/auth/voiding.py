@@ -4,6 +4,8 @@ Rules:
 
 * Sessions and half-made sign-ins are deleted and credentials revoked, beside the epoch that voids them anyway: the
   lists that people look at must say so too.
+* Recovery codes are good once. Which of them were used since the copy nobody knows, so none of them counts; a second
+  factor stays that of the copy, and whoever has it makes new ones.
 * A password of before may be the very one that was changed since because somebody else knew it. It no longer signs
   in; an administrator gives a temporary one. The one who restores has just given his, or is given a temporary one.
 """
@@ -16,7 +18,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from app.auth.accounts import FIRST_ADMINISTRATOR, Temporary
-from app.auth.schema import challenges, credentials, sessions, throttle, users
+from app.auth.schema import challenges, credentials, recovery_codes, sessions, throttle, users
 from continuity.errors import NotFoundError
 from continuity.services.callers import Role
 
@@ -44,7 +46,9 @@ def administrator(connection: Connection, username: str | None) -> sa.Row[Any]:
 
 
 def void(connection: Connection, *, user_pk: int, now_us: int, temporary: tuple[Temporary, str] | None) -> int:
-    """End all sessions, credentials and passwords but that of `user_pk`; return how many people must be given one.
+    """End all sessions, credentials, recovery codes, and passwords but that of `user_pk`.
+
+    Returns how many people must be given a password.
 
     Args:
         connection: The transaction of the restore.
@@ -54,6 +58,7 @@ def void(connection: Connection, *, user_pk: int, now_us: int, temporary: tuple[
     """
     connection.execute(sa.delete(sessions))
     connection.execute(sa.delete(challenges))
+    connection.execute(sa.delete(recovery_codes))
     connection.execute(sa.delete(throttle))
     connection.execute(sa.update(credentials).where(credentials.c.revoked_at.is_(None)).values(revoked_at=now_us))
     connection.execute(sa.update(users).values(stamp=users.c.stamp + 1))

@@ -16,7 +16,7 @@ from app.cli.terminal import Failure, InstanceGroup, json_option, print_json, pr
 from continuity.errors import MalformedError
 
 if TYPE_CHECKING:
-    from app.wiring import Auditing
+    from app.commanding import Auditing
 
 _LIMIT: Final = 50
 _LIMIT_MOST: Final = 1_000
@@ -38,10 +38,10 @@ def command() -> None:
 @json_option
 def list_(*, limit: int, before: int | None, as_json: bool) -> None:
     """Show entries, newest first. Details are shown where the vault opens, and the log says that they were."""
-    from app import wiring
+    from app import commanding
     from app.auth.accounts import LOCAL
 
-    with wiring.auditing(settings()) as (auditing, closed):
+    with commanding.auditing(settings()) as (auditing, closed):
         entries = auditing.entries(actor=LOCAL.actor, count=limit, before=before)
     next_before = entries[-1].seq if len(entries) == limit and entries[-1].seq > 1 else None
     if as_json:
@@ -86,9 +86,9 @@ def _time(at_us: Any) -> str:
 @json_option
 def verify(*, against: Path | None, as_json: bool) -> None:
     """Prove that the audit log and the history of every workflow are what was written; status 1 when not."""
-    from app import wiring
+    from app import commanding
 
-    with wiring.auditing(settings()) as (auditing, closed):
+    with commanding.auditing(settings()) as (auditing, closed):
         verdict = _verified(auditing, against, as_json=as_json)
     if as_json:
         print_json({
@@ -113,9 +113,9 @@ def verify(*, against: Path | None, as_json: bool) -> None:
 
 
 def _tell_sound(verdict: Any) -> None:
-    click.echo(
-        f"The audit log is whole: {verdict.entries} entries. So are the histories of {verdict.workflows} workflows."
-    )
+    count = verdict.workflows
+    histories = "is the history of 1 workflow" if count == 1 else f"are the histories of {count} workflows"
+    click.echo(f"The audit log is whole: {verdict.entries} entries. So {histories}.")
     if verdict.kept is not None:
         click.echo(f"Nothing from before the checkpoint of {verdict.kept.time} was changed or removed.")
 
@@ -158,9 +158,9 @@ def _progress(*, is_quiet: bool) -> Iterator[Callable[[str, int], None]]:
 @click.option("--output", type=_NEW_FILE, help="A new file to write; standard output without it.")
 def checkpoint(*, output: Path | None) -> None:
     """Print the ends of the audit log and of all histories, for keeping where nobody can rewrite them."""
-    from app import wiring
+    from app import commanding
 
-    with wiring.auditing(settings()) as (auditing, _closed):
+    with commanding.auditing(settings()) as (auditing, _closed):
         lines = auditing.checkpoint()
         # Nothing is made for a log that has no true end.
         first = next(lines)

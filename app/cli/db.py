@@ -16,9 +16,9 @@ def command() -> None:
 @json_option
 def upgrade(*, as_json: bool) -> None:
     """Run the migrations that are missing, one transaction each. Safe to repeat."""
-    from app import wiring
+    from app import commanding
 
-    done = wiring.upgrade(settings())
+    done = commanding.upgrade(settings())
     if as_json:
         print_json({"upgraded": done})
     elif done:
@@ -31,9 +31,9 @@ def upgrade(*, as_json: bool) -> None:
 @json_option
 def check(*, as_json: bool) -> None:
     """Say whether the database is sound: revision, tables, integrity."""
-    from app import wiring
+    from app import commanding
 
-    problems = wiring.check_database(settings())
+    problems = commanding.check_database(settings())
     if as_json:
         print_json({"sound": not problems, "problems": problems})
     for problem in problems:

@@ -16,6 +16,7 @@ from urllib.parse import urlencode
 import click
 
 from app.cli import workflow_text
+from app.cli.passphrases import first_line, passphrase_option
 from app.cli.remote import Server, as_anybody, as_person, connected, signed_in
 from app.cli.terminal import Command, Failure, Group, ask, json_option, plain, print_facts, print_json, print_table
 from continuity import limits
@@ -29,7 +30,6 @@ _EXPORT_BYTES: Final = 256 * 1024 * 1024
 """Content of a run is at most 64 MiB as it is stored; as lines of JSON, and of a workflow, it may be more."""
 _EXPORT_S: Final = 120.0
 _SHOWN_CHARS: Final = 120
-_PASSPHRASE_BYTES: Final = 8_192
 
 
 @click.group(cls=Group)
@@ -49,10 +49,6 @@ _limit_option = click.option(
 )
 _cursor_option = click.option("--cursor", help="Where to go on: next_cursor of the list before.")
 _workspace_option = click.option("--workspace", help="Only this workspace.")
-_passphrase_option = click.option(
-    "--passphrase-file", type=click.File("rb"),
-    help="File whose first line is the passphrase; - for standard input. Without it you are asked.",
-)  # fmt: skip
 
 
 def _output_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -151,7 +147,7 @@ def manifest(*, server: Server, run: str, as_json: bool) -> None:
         return
     print_facts({"Run": found["run_id"], "Evidence": found["evidence_id"], "Whole": _yes(found["is_whole"])})
     rows = [
-        (each["tool"], each["records"], each["operations"], json.dumps(each.get("capability", "")))
+        (each["tool"], each["records"], each["operations"], each.get("capability", "(not governed)"))
         for each in found["tools"]
     ]
     print_table(("Tool", "Records", "Operations", "Destination can"), rows, title="Tools")
@@ -164,7 +160,7 @@ def manifest(*, server: Server, run: str, as_json: bool) -> None:
 @command.command("export")
 @_run_argument
 @click.option("--plaintext", "is_plain", is_flag=True, help="Readable by whoever has the file; administrators alone.")
-@_passphrase_option
+@passphrase_option
 @_output_options
 @click.option("--yes", "is_sure", is_flag=True, help="Do not ask.")
 @as_anybody
@@ -197,7 +193,7 @@ def export(
 
 @command.command("open", cls=Command)
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@_passphrase_option
+@passphrase_option
 @click.option("--check", "is_check", is_flag=True, help="Only prove that the file is whole and opens.")
 @_output_options
 @json_option
@@ -324,10 +320,7 @@ def _require_terminal() -> None:
 
 
 def _first_line(given: IO[bytes]) -> str:
-    try:
-        lines = given.read(_PASSPHRASE_BYTES).decode().splitlines()
-    except UnicodeDecodeError:
-        raise Failure("The passphrase file must be UTF-8.", code="malformed") from None
-    if not lines or not lines[0]:
+    text = first_line(given, "--passphrase-file")
+    if not text:
         raise Failure("The passphrase file is empty.", code="malformed")
-    return lines[0]
+    return text

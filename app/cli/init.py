@@ -25,11 +25,11 @@ def command(ctx: click.Context, *, passphrase_file: Any, as_json: bool) -> None:
     The administrator's temporary password is shown this once; it must be changed at the first sign-in.
     Where the key source is a passphrase (docs/keys.md), the new vault's passphrase is asked for.
     """
-    from app import wiring
+    from app import commanding, wiring
 
     wanted = settings()
     passphrase = _passphrase(wanted, passphrase_file)
-    bootstrap = wiring.initialise(wanted, overrides=ctx.find_object(wiring.Overrides), passphrase=passphrase)
+    bootstrap = commanding.initialise(wanted, overrides=ctx.find_object(wiring.Overrides), passphrase=passphrase)
     if as_json:
         shown = None
         if bootstrap is not None:
@@ -47,7 +47,8 @@ def command(ctx: click.Context, *, passphrase_file: Any, as_json: bool) -> None:
         return
     click.echo(f"Username    {bootstrap.username}")
     click.echo(f"Password    {bootstrap.password}   (temporary: shown once, valid for 24 hours)")
-    click.echo(f"Next        atmem serve, and in another shell: atmem users change-password {bootstrap.username}")
+    serve = "atmem serve --port PORT" if _is_taken(wanted) else "atmem serve"
+    click.echo(f"Next        {serve}, and in another shell: atmem users change-password {bootstrap.username}")
 
 
 def _passphrase(wanted: Settings, passphrase_file: Any) -> str | None:
@@ -61,12 +62,20 @@ def _passphrase(wanted: Settings, passphrase_file: Any) -> str | None:
 
 def _dashboard(wanted: Settings) -> str:
     """Return where the pages will be; with the default address somebody else's server may answer there already."""
-    from app import instance, overview
+    from app import instance
 
     if os.environ.get("ATMEM_URL"):
         return wanted.url
-    if instance.served_at(wanted.instance) is None and overview.answers(wanted.url):
+    if _is_taken(wanted):
         return f"where `atmem serve --port PORT` says: another server answers at {wanted.url}"
     return (
         f"{instance.served_at(wanted.instance) or wanted.url}   (once `atmem serve` runs; --port makes it another one)"
     )
+
+
+def _is_taken(wanted: Settings) -> bool:
+    """Say whether the server of another instance answers at the default address."""
+    from app import instance, overview
+
+    is_default = not os.environ.get("ATMEM_URL")
+    return is_default and instance.served_at(wanted.instance) is None and overview.answers(wanted.url)

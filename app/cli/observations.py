@@ -48,7 +48,7 @@ def _scope(given: str | None) -> str:
 @json_option
 def import_(*, stream: IO[bytes], scope: str | None, start_line: int, as_json: bool) -> None:
     """Take in the events of FILE, one JSON object a line; - for standard input. Safe to run again."""
-    from app import wiring
+    from app import commanding
     from observations.transfer import import_lines, lines_of
 
     last: list[Imported] = []
@@ -60,10 +60,10 @@ def import_(*, stream: IO[bytes], scope: str | None, start_line: int, as_json: b
             click.echo(f"\rLine {done.line}: {done.accepted} new, {done.replayed} known", nl=False, err=True)
 
     name, into = getattr(stream, "name", "-"), _scope(scope)
-    with wiring.observing(settings()) as observed:
+    with commanding.observing(settings()) as observed:
         try:
             done = import_lines(
-                wiring.ingest_on(observed), into, lines_of(stream), start_line=start_line, progress=progress
+                commanding.ingest_on(observed), into, lines_of(stream), start_line=start_line, progress=progress
             )
             is_whole = True
         finally:
@@ -109,12 +109,12 @@ def _tell_imported(done: Imported, name: str, *, as_json: bool) -> None:
 )  # fmt: skip
 def export(*, scope: str | None, output: IO[bytes], otlp_url: str | None) -> None:
     """Write the accepted events as JSON lines, or send attempts and charges as OpenTelemetry spans."""
-    from app import wiring
+    from app import commanding
     from continuity.jsontext import canonical_bytes
     from observations.transfer import export_attempts, export_events, has_scope
 
     wanted = _scope(scope)
-    with wiring.observing(settings()) as observed:
+    with commanding.observing(settings()) as observed:
         if not has_scope(observed, wanted):
             raise click.ClickException(
                 f"--scope: no event was ever accepted for the scope {wanted}. Nothing was written. Scopes are named by "
@@ -182,14 +182,14 @@ def _batches(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
 @json_option
 def rebuild(*, is_check: bool, as_json: bool) -> None:
     """Make all totals again from the events. The server may go on meanwhile."""
-    from app import wiring
+    from app import commanding
     from observations import recount
 
     def progress(events: int) -> None:
         if not as_json:
             click.echo(f"\r{events} events", nl=False, err=True)
 
-    with wiring.observing(settings()) as observed:
+    with commanding.observing(settings()) as observed:
         found = (recount.check if is_check else recount.rebuild)(observed, progress)
     if not as_json:
         click.echo("", err=True)
@@ -214,7 +214,7 @@ def prune(*, before: str, scope: str | None, is_meant: bool, as_json: bool) -> N
 
     Nothing of that time is taken in afterwards. The server may go on meanwhile; what was interrupted is run again.
     """
-    from app import wiring
+    from app import commanding, wiring
     from observations import pruning
 
     def progress(done: Pruned) -> None:
@@ -224,7 +224,7 @@ def prune(*, before: str, scope: str | None, is_meant: bool, as_json: bool) -> N
     now = datetime.fromtimestamp(wiring.SystemClock().now_us() // 1_000_000, UTC)
     until, wanted = _before(before, now=now), _scope(scope)
     do = pruning.prune if is_meant else pruning.count
-    with wiring.observing(settings()) as observed:
+    with commanding.observing(settings()) as observed:
         gone = do(observed, wanted, before_us=int(until.timestamp()) * 1_000_000, progress=progress)
     _tell_pruned(gone, f"{until:%Y-%m-%dT%H:%M:%SZ}", is_done=is_meant, as_json=as_json)
 

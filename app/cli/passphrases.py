@@ -46,6 +46,14 @@ def password_of(username: str, password_file: Any) -> str:
     return str(click.prompt(f"Password of {username} in the backup", hide_input=True, err=True))
 
 
+def lines_of(raw: bytes) -> list[str]:
+    """Return lines of what was typed, without their ends and nothing else taken away; UnicodeDecodeError.
+
+    A line ends with a line feed and nothing else: a passphrase may have any other character that is said to end one.
+    """
+    return [line.removesuffix("\r") for line in raw.decode("utf-8").removesuffix("\n").split("\n")] if raw else []
+
+
 def first_line(stream: Any, option: str) -> str:
     """Return the first line of a file, without its end and nothing else taken away."""
     try:

@@ -19,6 +19,7 @@ NOTHING_CHANGED: Final = "Nothing was changed."
 _IS_IT_THERE: Final = "Is `atmem serve` running there? Else name the server's address with --url or ATMEM_URL."
 _OPERATORS: Final = "atmem continuity credential --principal NAME --token-only"
 _KIND_AT: Final = 4
+_WIDEST: Final = "operator"
 _KINDS: Final = {letter: kind.name.lower() for kind, letter in LETTERS.items()}
 
 
@@ -31,9 +32,10 @@ def of_credential(error: ContinuityError, *, variable: str, token: str) -> Conti
         )
     if isinstance(error, ForbiddenError) and error.code == ForbiddenError.code:
         kind = _KINDS.get(token[_KIND_AT : _KIND_AT + 1], "other")
+        # An operator's is the widest that there is: what it may not do, no credential may.
+        way_on = "Sign in with --username NAME" + ("." if kind == _WIDEST else f", or use an operator's: {_OPERATORS}")
         return ForbiddenError(
-            f"The credential in {variable} is of the kind {kind}, which may not do this. {NOTHING_CHANGED} "
-            f"Sign in with --username NAME, or use an operator's: {_OPERATORS}"
+            f"The credential in {variable} is of the kind {kind}, which may not do this. {NOTHING_CHANGED} {way_on}"
         )
     return error
 
@@ -43,6 +45,14 @@ def of_a_change(error: ContinuityError) -> ContinuityError:
     if NOTHING_CHANGED.lower() in error.message.lower():
         return error
     return error_from_code(error.code, f"{error.message} {NOTHING_CHANGED}")
+
+
+def of_damage(error: ContinuityError, *, changes_nothing: bool) -> ContinuityError:
+    """Return what the server says of something that does not open as one that says how to find out more."""
+    unchanged = f" {NOTHING_CHANGED}" if changes_nothing else ""
+    return error_from_code(
+        error.code, f"{error.message}{unchanged} atmem vault check, on the server, names all that does not open."
+    )
 
 
 def of_a_look(error: TransportError, url: str) -> TransportError:

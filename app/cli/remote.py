@@ -20,10 +20,12 @@ from urllib.parse import urlsplit
 import click
 
 from app.cli import refusals
+from app.cli.passphrases import lines_of
 from app.config import DEFAULT_HOST, DEFAULT_PORT
 from continuity.errors import (
     ConflictError,
     ContinuityError,
+    IntegrityError,
     MalformedError,
     NotFoundError,
     NotReachedError,
@@ -61,6 +63,8 @@ class _Asking(Connection):
             if isinstance(error, NotFoundError):
                 self._check_prefix()
             raise error if changes_nothing else refusals.of_a_change(error) from None
+        except IntegrityError as error:
+            raise refusals.of_damage(error, changes_nothing=changes_nothing) from None
         except TransportError as error:
             if changes_nothing or isinstance(error, NotReachedError):
                 raise refusals.of_a_look(error, self.url) from error
@@ -258,7 +262,7 @@ def _has_terminal() -> bool:
 
 def _of_file(raw: bytes) -> tuple[str, str | None]:
     try:
-        lines = raw.decode("utf-8").splitlines()
+        lines = lines_of(raw)
     except UnicodeDecodeError:
         raise click.UsageError("The password file must be UTF-8.") from None
     if not lines:

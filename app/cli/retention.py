@@ -51,10 +51,8 @@ def command(*, server: Server, days: int, kinds: tuple[str, ...], is_apply: bool
     with connected(server) as connection:
         for kind in kinds or RETAINED_KINDS:
             try:
-                for batch in _batches(connection, kind, days, is_apply=is_apply):
-                    items += [{"kind": kind, **item} for item in batch["items"]]
-                    if not as_json:
-                        click.echo(f"\r{kind}: {len(items)} looked at", nl=False, err=True)
+                found = _found(connection, kind, days, is_apply=is_apply, is_quiet=as_json)
+                items += [{"kind": kind, **item} for item in found]
             except ForbiddenError as error:
                 if kinds or error.code != ForbiddenError.code:
                     raise
@@ -63,11 +61,25 @@ def command(*, server: Server, days: int, kinds: tuple[str, ...], is_apply: bool
     if as_json:
         print_json({"older_than_days": days, "applied": is_apply, "items": items, **outcomes})
         return
-    click.echo(err=True)
     _tell(items)
-    click.echo(", ".join(f"{outcome.replace('_', ' ')}: {count}" for outcome, count in sorted(outcomes.items())))
+    if outcomes:
+        click.echo(", ".join(f"{outcome.replace('_', ' ')}: {count}" for outcome, count in sorted(outcomes.items())))
     if outcomes["would_delete"]:
         click.echo("Nothing was deleted: --apply does it.", err=True)
+
+
+def _found(connection: Connection, kind: str, days: int, *, is_apply: bool, is_quiet: bool) -> Iterator[dict[str, Any]]:
+    """Yield what each batch has decided, and say on one line how far it is; what comes after begins a line."""
+    looked_at = 0
+    try:
+        for batch in _batches(connection, kind, days, is_apply=is_apply):
+            looked_at += len(batch["items"])
+            if not is_quiet and looked_at:
+                click.echo(f"\r{kind}: {looked_at:,} looked at", nl=False, err=True)
+            yield from batch["items"]
+    finally:
+        if not is_quiet and looked_at:
+            click.echo(err=True)
 
 
 def _batches(connection: Connection, kind: str, days: int, *, is_apply: bool) -> Iterator[dict[str, Any]]:

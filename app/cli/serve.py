@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from app.cli import vault_passphrases as passphrases
-from app.cli.passphrases import passphrase_option
 from app.cli.terminal import InstanceCommand, json_option, print_json, settings
 from app.config import DEFAULT_HOST, DEFAULT_PORT, DEFAULT_THREADS, LOOPBACK_HOSTS, Settings
 
@@ -35,7 +34,10 @@ _WORKERS_MAX = 64
 @click.option(
     "--threads", default=DEFAULT_THREADS, show_default=True, type=click.IntRange(1, _THREADS_MAX), help="A process."
 )
-@passphrase_option
+@click.option(
+    "--passphrase-file", type=click.File("rb"),
+    help="File whose first line is the passphrase; - for standard input. Else the server begins locked.",
+)  # fmt: skip
 @click.option("--ask-passphrase", is_flag=True, help="Ask for the passphrase of a vault whose key source it is.")
 @json_option
 @click.pass_context
@@ -52,7 +54,7 @@ def command(
     _check_host(host)
     wanted = dataclasses.replace(settings(), host=host, port=port, workers=workers, threads=threads)
     _check_workers(wanted)
-    overrides = ctx.find_object(wiring.Overrides) or wiring.Overrides()
+    overrides = wiring.overridden(ctx.find_object(wiring.Overrides))
     passphrase = passphrases.known(passphrase_file) if passphrase_file is not None or ask_passphrase else None
     keys = wiring.key_provider(wanted, passphrase=passphrase)
     instance.guard(wanted)
@@ -61,10 +63,10 @@ def command(
 
 
 def _serve(wanted: Settings, keys: KeyProvider, *, overrides: Overrides, as_json: bool) -> None:
-    from app import application, instance, logs, overview, serving, wiring
+    from app import application, commanding, instance, logs, overview, serving, wiring
 
     # Refuse now, in words, whatever would stop each of the workers later, and a ledger that is damaged.
-    wiring.check_whole(wanted)
+    commanding.check_whole(wanted)
     wiring.build(wanted, keys=keys, overrides=overrides).close()
     try:
         listener = serving.listen(wanted.host, wanted.port)

@@ -53,7 +53,7 @@ def _show(found: Overview) -> None:
     })  # fmt: skip
     click.echo(_log(found.audit))
     if found.clock_stepped_us is not None:
-        click.echo("Clock       stepped forward: for a while nothing counts as absent because of the time alone.")
+        click.echo("Clock      stepped forward: for a while nothing counts as absent because of the time alone.")
     if vault["recovery_open"]:
         click.echo(_recovery(vault))
     waiting = [(_count(count), phase, _PHASES[phase]) for phase, count in found.needs_a_person.items() if count]
@@ -62,24 +62,36 @@ def _show(found: Overview) -> None:
         print_table(("workflows", "state", "why"), waiting, title="Needs a person")
         for _, phase, _ in waiting:
             click.echo(f"They are listed by: atmem continuity list --state {phase}")
-    elif not found.problems:
+    for reason in (standing := _of_vault(vault)):
+        click.echo(reason)
+    if not (waiting or standing or found.problems):
         click.echo("Nothing needs a person.")
     for problem in found.problems:
         click.echo(f"Problem: {problem}", err=True)
 
 
+def _of_vault(vault: dict[str, Any]) -> list[str]:
+    """Say what the vault itself waits for: nothing else that is listed says it."""
+    told = []
+    if vault["locked"]:
+        told.append("The vault is locked, and all work stands still until: atmem vault unlock")
+    if vault["recovery_open"]:
+        told.append("The recovery window is open until: atmem vault close-recovery")
+    return told
+
+
 def _log(audit: dict[str, Any] | None) -> str:
     if audit is None:
-        return "Audit log   not verified yet: a server does it when it starts."
+        return "Audit log  not verified yet: a server does it when it starts."
     when = f"{datetime.fromtimestamp(audit['checked_us'] // 1_000_000, UTC):%Y-%m-%d %H:%M} UTC"
-    return f"Audit log   {'not whole' if audit['faults'] else 'whole'}, verified {when}"
+    return f"Audit log  {'not whole' if audit['faults'] else 'whole'}, verified {when}"
 
 
 def _recovery(vault: dict[str, Any]) -> str:
     restored, data = (_time(vault[name]) for name in ("restored_us", "restored_from_us"))
     return (
-        f"Recovery    a backup was restored {restored}, with the data of {data}. What was done between is not known "
-        "here.\n            Open work waits for a person, and new work is created disabled until: atmem vault "
+        f"Recovery   a backup was restored {restored}, with the data of {data}. What was done between is not known "
+        "here.\n           Open work waits for a person, and new work is created disabled until: atmem vault "
         "close-recovery"
     )
 

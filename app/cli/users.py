@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from app.cli.passphrases import lines_of
 from app.cli.terminal import (
     Failure,
     InstanceGroup,
@@ -317,7 +318,7 @@ def _prompted(sign_in: SignIn, username: str) -> _Given:
 
 def _from_file(stream: Any) -> _Given:
     try:
-        lines = stream.read(_PASSWORD_BYTES).decode("utf-8").splitlines()
+        lines = lines_of(stream.read(_PASSWORD_BYTES))
     except UnicodeDecodeError:
         raise click.UsageError("The password file must be UTF-8.") from None
     if not 2 <= len(lines) <= 3:  # noqa: PLR2004

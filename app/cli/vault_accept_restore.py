@@ -23,7 +23,7 @@ def command(ctx: click.Context, *, username: str | None, password_file: Any, is_
     """
     from app import renewals, wiring
 
-    wanted, overrides = settings(), ctx.find_object(wiring.Overrides) or wiring.Overrides()
+    wanted, overrides = settings(), wiring.overridden(ctx.find_object(wiring.Overrides))
     keys = wiring.key_provider(wanted)
     ask("Go on with the older database? What was done after it is lost.", is_sure=is_sure)
     renewed = renewals.accept(

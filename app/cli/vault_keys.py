@@ -115,7 +115,9 @@ def lock(ctx: click.Context, *, passphrase_file: Any, as_json: bool) -> None:
     with _life(ctx, given) as life:
         found = life.status()
         wanted = None
-        if found.state == "open" and found.needs_passphrase_to_lock:
+        is_over = found.state == "locked" and life.is_sealed_here
+        if found.needs_passphrase_to_lock and (passphrase_file is not None or not is_over):
+            # Of a vault that is locked, whoever gives one learns whether it is the one that opens it.
             wanted = passphrases.new(passphrase_file, "Passphrase that will open the vault again")
         life.lock(LOCAL, wanted)
         now = _settled(life, lambda status: status.holders == 0)

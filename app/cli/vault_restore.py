@@ -45,7 +45,7 @@ def command(
     """
     from app import restores, wiring
 
-    wanted, overrides = settings(), ctx.find_object(wiring.Overrides) or wiring.Overrides()
+    wanted, overrides = settings(), wiring.overridden(ctx.find_object(wiring.Overrides))
     keys = wiring.key_provider(wanted)
     _ask(wanted, is_sure=is_sure)
     text = known_passphrase(passphrase_file)

@@ -29,19 +29,24 @@ def moment(at_s: float | None) -> str:
 
 
 def print_page(summaries: Sequence[View]) -> None:
-    """Print a page of a list. A workflow whose stored content is damaged has neither key nor operations."""
+    """Print a page of a list. A workflow that does not open has a key and operations that are empty."""
     rows = [
         (
             summary["workflow_id"],
-            summary.get("workflow_key", "(damaged)"),
+            _unreadable(summary) if summary.get("unreadable") else summary["workflow_key"],
             summary["phase"],
             summary["scope"]["workspace_id"],
-            _progress(summary["operations"]) if "operations" in summary else "",
+            "" if summary.get("unreadable") else _progress(summary["operations"]),
             moment(summary["created"]),
         )
         for summary in summaries
     ]
     print_table(("workflow_id", "key", "state", "workspace", "completed", "created"), rows)
+
+
+def _unreadable(summary: View) -> str:
+    key_id = summary.get("key_id")
+    return "(unreadable)" if key_id is None else f"(unreadable, key {key_id})"
 
 
 def print_view(view: View, *, is_full: bool = False) -> None:

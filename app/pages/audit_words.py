@@ -53,6 +53,7 @@ ACTIONS: Final[dict[str, str]] = {
     "thread.replied": "Answered a thread",
     "thread.stopped": "Stopped a thread",
     "thread.resumed": "Resumed a thread",
+    "thread.trimmed": "Let go of the beginning of a thread",
     "thread.deletion_begun": "Began to delete a thread",
     "thread.deleted": "Deleted a thread",
     "vault.lock": "Locked the vault",

@@ -66,7 +66,8 @@ PROBLEMS: Final[dict[int, Problem]] = {
     415: Problem("This request cannot be read", "It is not a form as browsers send it."),
     423: Problem(
         "The vault is locked",
-        "What is stored cannot be read until an administrator unlocks the vault on the server.",
+        "What is stored cannot be read until an administrator unlocks the vault: under Settings, Vault, or on the "
+        "server with atmem vault unlock.",
         "Work that is under way is kept. Nothing was changed.",
         "lock-closed",
     ),

@@ -57,6 +57,7 @@ class Attempts:
             ConflictError: ``workflow_deleted``, ``clock_moved_backwards`` or
                 ``coordinator_history_limit``. Nothing has happened.
             SealedError: The vault is locked. Nothing has happened.
+            StorageLowError: The disk is nearly full. Nothing has happened.
             UnavailableError: Storage cannot answer; whether an attempt was granted is unknown, and
                 asking again with the same attempt_id grants nothing twice.
         """
@@ -78,6 +79,7 @@ class Attempts:
         verdict = decide_begin(question)
         if verdict.mode is None:
             return self._refusal(connection, opened, question, verdict)
+        self.ledger.require_room()
         token = new_lease_token()
         event = AttemptGranted(
             at_us=now_us, actor=caller.actor, ordinal=found.operation.ordinal, attempt_id=request.attempt_id,

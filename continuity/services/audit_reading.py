@@ -96,24 +96,14 @@ class AuditReading:
         Raises:
             UnavailableError: Storage cannot answer, or the export could not be written down: there is no file.
         """
-
-        def work(connection: Connection) -> Sequence[Any]:
-            rows: list[Any] = []
-            while len(rows) < EXPORT_MOST:
-                before = rows[-1].seq if rows else None
-                more = audit_search.search(connection, question, count=audit_search.PAGE_MOST, before=before)
-                rows += more
-                if len(more) < audit_search.PAGE_MOST:
-                    break
-            object_id = f"{rows[-1].seq}-{rows[0].seq}" if rows else None
-            entry = AuditEntry(
-                action="audit.exported", actor=reader.actor, object_id=object_id, result="done",
-                request_id=reader.request_id, detail={"form": form, "entries": len(rows)},
-            )  # fmt: skip
-            self.log.append(connection, entry, now_us=self.now_us())
-            return rows
-
-        return [_listed(row) for row in self.store.write(work)]
+        # Before it is written down, so that nobody waits to write while a long log is searched.
+        rows = self.store.read(lambda connection: _newest(connection, question))
+        entry = AuditEntry(
+            action="audit.exported", actor=reader.actor, object_id=f"{rows[-1].seq}-{rows[0].seq}" if rows else None,
+            result="done", request_id=reader.request_id, detail={"form": form, "entries": len(rows)},
+        )  # fmt: skip
+        self.store.write(lambda connection: self.log.append(connection, entry, now_us=self.now_us()))
+        return [_listed(row) for row in rows]
 
     def epoch(self) -> int:
         """Return the vault's epoch: cursors of before a restore lead nowhere.
@@ -146,6 +136,18 @@ class AuditReading:
         )
         self.log.append(connection, seen, now_us=self.now_us())
         return opened
+
+
+def _newest(connection: Connection, question: AuditQuestion) -> Sequence[Any]:
+    """Read the newest `EXPORT_MOST` entries, newest first."""
+    rows: list[Any] = []
+    while len(rows) < EXPORT_MOST:
+        before = rows[-1].seq if rows else None
+        more = audit_search.search(connection, question, count=audit_search.PAGE_MOST, before=before)
+        rows += more
+        if len(more) < audit_search.PAGE_MOST:
+            break
+    return rows
 
 
 def _one(connection: Connection, seq: int) -> ListedEntry:

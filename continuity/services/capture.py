@@ -125,9 +125,10 @@ def _blocking(connection: Connection) -> dict[str, Any]:
 
 def _refusal(blocking: Mapping[str, Any]) -> str:
     count = f"More than {blocking['count']:,}" if blocking["is_more"] else f"{blocking['count']:,}"
+    needing = "unfinished workflow needs" if count == "1" else "unfinished workflows need"
     first = ", ".join(each["workflow_id"] for each in blocking["workflows"][:3])
     return (
-        f"{count} unfinished need exact content: pause what is enabled, resolve what is uncertain. "
+        f"{count} {needing} exact content: pause what is enabled, resolve what is uncertain. "
         f"The first: {first}. Nothing was changed."
     )
 

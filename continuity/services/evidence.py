@@ -86,20 +86,25 @@ class Evidence:
         facts = self.ledger.facts(vault_row)
         workspace_pk, vault = caller.home_workspace, self.runs.vault
         run_ix = runs.run_index(vault, workspace_pk, request.run_id)
-        row = connection.execute(statements.LOCKED_RUN, {"run_ix": run_ix}).one_or_none()
-        run = None if row is None else self.runs.open(row)
+        run = self._locked_run(connection, run_ix)
         event_ix = vault.index("evidence_event", workspace_pk, request.producer, request.epoch, request.event_id)
         known = connection.execute(statements.RECORD_BY_EVENT, {"event_ix": event_ix}).one_or_none()
         if known is not None:
-            return self._repeated(run, known, request)
+            # On PostgreSQL the first record of the run may have been committed between the two looks.
+            return self._repeated(run or self._locked_run(connection, run_ix), known, request)
         mode: str = vault_row.capture_mode
         if mode == OFF:
             raise ConflictError("The vault's capture mode is off. Nothing was recorded.", code="capture_off")
+        self.ledger.require_room()
         mark_us = facts.clock_high_water_us if run is None else max(facts.clock_high_water_us, run.head.received_us)
         now_us = clocks.stamp_us(self.ledger.read_clock(vault_row.now_us), mark_us)
         if run is None:
             run = self._begin_run(connection, caller, request, run_ix=run_ix, now_us=now_us)
         return self._append(connection, run, _Recorded(caller, request, mode, now_us, event_ix))
+
+    def _locked_run(self, connection: Connection, run_ix: bytes) -> OpenedRun | None:
+        row = connection.execute(statements.LOCKED_RUN, {"run_ix": run_ix}).one_or_none()
+        return None if row is None else self.runs.open(row)
 
     def _repeated(self, run: OpenedRun | None, known: AnyRow, request: RecordEvidence) -> dict[str, Any]:
         """Answer an event that is known: as the first time if it is the same in everything."""

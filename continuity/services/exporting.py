@@ -6,6 +6,9 @@ that does not open is a line that says so, with its place; it does not keep the 
 
 It is read from one state of the database. Before anything leaves, the audit log says so, in a transaction in which
 what was read is still there and the vault still open; where that cannot be written, nothing leaves.
+
+An export is in memory as a whole, several times over. So few are made at a time in a process, and who would wait for
+long is told to ask again.
 """
 
 from __future__ import annotations
@@ -13,11 +16,13 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
-from continuity.errors import ForbiddenError, MalformedError
+from continuity.errors import ForbiddenError, MalformedError, UnavailableError
 from continuity.evidence import WORKFLOW_ID
 from continuity.services import documents
 from continuity.services.callers import Caller, CallerKind, Role
@@ -38,6 +43,10 @@ PURPOSE: Final = "evidence"
 """Of the sealed file, so that none of another purpose is taken for it."""
 LINE_BYTES: Final = 256 * 1024 * 1024
 """Longest line that is read back: the view of the largest workflow."""
+AT_ONCE: Final = 2
+"""Exports that a process makes at a time: 200 MiB each for a run as large as runs may be."""
+WAIT_S: Final = 2.0
+RETRY_AFTER_S: Final = 5
 _READ_BYTES: Final = 1024 * 1024
 _WRITER: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
 
@@ -65,6 +74,7 @@ class Exporting:
         runs: Opens runs of evidence.
         reading: Reads a run, and writes into the audit log.
         cost: What deriving a key from a passphrase costs.
+        wait_s: How long an export waits for its turn.
     """
 
     store: Store
@@ -72,6 +82,8 @@ class Exporting:
     runs: EvidenceRuns
     reading: EvidenceReading
     cost: Cost
+    wait_s: float = WAIT_S
+    _turns: threading.BoundedSemaphore = field(default_factory=lambda: threading.BoundedSemaphore(AT_ONCE), repr=False)
 
     def encrypted(self, caller: Caller, run: str, passphrase: str) -> Exported:
         """Return a run or workflow sealed under a passphrase, for whoever may see exact evidence of it.
@@ -86,22 +98,33 @@ class Exporting:
             NotFoundError: No such run for this caller.
             ConflictError: ``workflow_deleted, evidence_deleted``, ``request_conflict``.
             SealedError: The vault is locked.
-            UnavailableError: The audit log could not be written. Nothing left.
+            UnavailableError: The audit log could not be written, or others are exporting. Nothing left.
         """
         check_new(passphrase)
-        filename, lines = self._taken(caller, run, "evidence.exported")
-        stream = io.BytesIO()
-        writer = SealedWriter(stream, passphrase, purpose=PURPOSE, cost=self.cost)
-        writer.write(lines)
-        writer.finish()
-        return Exported(f"{filename}.atmem", stream.getvalue())
+        with self._turn():
+            filename, lines = self._taken(caller, run, "evidence.exported")
+            stream = io.BytesIO()
+            writer = SealedWriter(stream, passphrase, purpose=PURPOSE, cost=self.cost)
+            writer.write(lines)
+            writer.finish()
+            return Exported(f"{filename}.atmem", stream.getvalue())
 
     def plaintext(self, caller: Caller, run: str) -> Exported:
         """Return a run or workflow in the clear, for administrators. Raises as `encrypted`, and `ForbiddenError`."""
         if caller.kind is not CallerKind.PERSON or caller.role is not Role.ADMINISTRATOR:
             raise ForbiddenError("Administrators alone export in the clear.")
-        filename, lines = self._taken(caller, run, "evidence.exported_in_clear")
+        with self._turn():
+            filename, lines = self._taken(caller, run, "evidence.exported_in_clear")
         return Exported(f"{filename}.jsonl", lines)
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        if not self._turns.acquire(timeout=self.wait_s):
+            raise UnavailableError("Others are exporting. Nothing left; ask again.", retry_after_s=RETRY_AFTER_S)
+        try:
+            yield
+        finally:
+            self._turns.release()
 
     def _taken(self, caller: Caller, run: str, action: str) -> tuple[str, bytes]:
         """Read a run or workflow and write into the audit log that it was taken."""

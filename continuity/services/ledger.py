@@ -38,25 +38,45 @@ from continuity.services.sealing import event_place, receipt_place, seal_head, s
 from continuity.store import workflows as statements
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sqlalchemy import Connection
 
     from continuity.vault.vault import Vault
+
+
+def _nothing() -> None:
+    """Stand in for a look at the disk, where there is none to look at."""
 
 
 class Ledger(Opener):
     """Opens, checks and records workflows. Safe to share between threads."""
 
     def __init__(
-        self, vault: Vault, watch: ClockWatch, *, history_bytes: int = limits.COORDINATOR_HISTORY_BYTES
+        self,
+        vault: Vault,
+        watch: ClockWatch,
+        *,
+        history_bytes: int = limits.COORDINATOR_HISTORY_BYTES,
+        require_room: Callable[[], None] = _nothing,
     ) -> None:
-        """Keep the vault, the clock and a coordinator's budget in bytes."""
+        """Keep the vault, the clock, a coordinator's budget in bytes, and what refuses new work on a full disk."""
         super().__init__(vault, watch)
         self._history_bytes = history_bytes
+        self._require_room = require_room
 
     @property
     def history_bytes(self) -> int:
         """A coordinator's budget of retained history."""
         return self._history_bytes
+
+    def require_room(self) -> None:
+        """Refuse what is new while the disk is nearly full; what was granted may still be recorded.
+
+        Raises:
+            StorageLowError: It is. Nothing has happened.
+        """
+        self._require_room()
 
     def record(
         self, connection: Connection, opened: Opened, found: OpenedOperation, event: OperationEvent, *,

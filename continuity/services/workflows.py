@@ -69,6 +69,7 @@ class Workflows:
                 clock_moved_backwards, coordinator_open_limit`` or ``coordinator_history_limit``; with the
                 workflow's id if there is one of this key. Nothing has happened.
             SealedError: The vault is locked. Nothing has happened.
+            StorageLowError: The disk is nearly full. Nothing has happened.
             UnavailableError: Storage cannot answer; asking again is safe.
             VaultError: What a known key has behind it does not open.
 
@@ -143,6 +144,7 @@ class Workflows:
                     code="capture_not_full",
                 )
             has_opted_in = row.format < WORKFLOW_FORMAT and statements.raise_format(connection, WORKFLOW_FORMAT)
+            self.ledger.require_room()
             draft = new_draft(caller, request, facts, owner_pk=owner_pk, now_us=now_us)
             self.ledger.note_change(now_us)
             opened = self._insert(

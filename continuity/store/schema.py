@@ -38,6 +38,8 @@ BYTES: Final = sa.LargeBinary()
 SMALL: Final = sa.SmallInteger()
 WORD: Final = sa.String(32)
 PUBLIC_ID: Final = sa.String(40)
+ACTION: Final = sa.String(64).with_variant(sa.String(64, collation="C"), "postgresql")
+"""Compared by its bytes everywhere: all actions of a noun are a range of the index."""
 """``wf_`` or ``op_`` and 32 hex digits, and other ids made by the server."""
 
 CAPTURE_MODES: Final = ("full", "metadata", "off")
@@ -381,7 +383,7 @@ class AuditColumns(TypedColumns):
 
     seq = Column(INTEGER, primary_key=True, autoincrement=False)
     at: Named[int] = Column(INTEGER)
-    action: Named[str] = Column(sa.String(64))
+    action: Named[str] = Column(ACTION)
     actor: Named[str] = Column(sa.String(160))
     object_id: Named[str | None] = Column(sa.String(160))
     result: Named[str] = Column(sa.String(64))

@@ -4,12 +4,14 @@ Rules:
 
 * What was typed is what counts: no trimming, no case folding, no normal form. UTF-8 goes in, 32 bytes come out.
 * Length is bounded before anything is computed: an over-long text or absurd cost in a file must not cost a gibibyte.
+* `AT_ONCE` keys are made at a time in a process, others wait: many exports together must not take all memory.
 * The cost is an argument and stands in the file that it made; whoever opens the file uses the file's.
 """
 
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -22,11 +24,13 @@ SALT_BYTES: Final = 16
 KEY_BYTES: Final = 32
 SHORTEST: Final = 12
 LONGEST: Final = 1_024
+AT_ONCE: Final = 2
 
 _MEMORY_KIB_MAX: Final = 1024 * 1024
 _TIME_COST_MAX: Final = 64
 _PARALLELISM_MAX: Final = 16
 _MEMORY_KIB_MIN_A_LANE: Final = 8
+_turns = threading.BoundedSemaphore(AT_ONCE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +91,7 @@ def new_salt(entropy: Callable[[int], bytes] = os.urandom) -> bytes:
 
 
 def derive(text: str, *, salt: bytes, cost: Cost) -> bytes:
-    """Make the key of a passphrase. Takes as long and as much memory as `cost` says.
+    """Make the key of a passphrase. Takes as long and as much memory as `cost` says, after those that came before.
 
     Args:
         text: The passphrase, as `check_text` lets it pass.
@@ -104,6 +108,7 @@ def derive(text: str, *, salt: bytes, cost: Cost) -> bytes:
     check_text(text)
     if len(salt) != SALT_BYTES or not cost.is_sound:
         raise KeySourceError("The cost of a passphrase is out of bounds; the file is not one of this program.")
-    return Argon2id(
-        salt=salt, length=KEY_BYTES, iterations=cost.time_cost, lanes=cost.parallelism, memory_cost=cost.memory_kib
-    ).derive(text.encode("utf-8", "strict"))
+    with _turns:
+        return Argon2id(
+            salt=salt, length=KEY_BYTES, iterations=cost.time_cost, lanes=cost.parallelism, memory_cost=cost.memory_kib
+        ).derive(text.encode("utf-8", "strict"))

@@ -11,6 +11,7 @@ from playwright.sync_api import expect
 
 from app.auth import schema
 from continuity.evidence import RecordEvidence
+from continuity.services.audit import AuditEntry
 from continuity.store import schema as ledger
 from tests.browser.halls import opened
 from tests.browser.screenshots import NARROW, WIDE, take
@@ -82,6 +83,17 @@ def check(visit, name, folder):
     forms = visit.page.locator("form[method=post]")
     assert forms.count() == visit.page.locator("form[method=post] > input[name=csrf_token]").count()
     take(visit.page, name, folder)
+
+
+def refuse(hall, action, code):
+    """Put a refusal with a detail into the log, and as many entries as give its table a scroll bar of its own."""
+    entry = AuditEntry(
+        action=action, actor="nobody", result=code, object_id="coordinators.create", detail={"address": "192.0.2.1"}
+    )
+    for _ in range(20):
+        hall.site.wiring.store.write(
+            lambda connection: hall.site.wiring.audit.append(connection, entry, now_us=hall.site.clock.now_us())
+        )
 
 
 def last_action(hall):
@@ -204,6 +216,14 @@ class TestAudit:
         expect(adm.page.locator("tbody tr").first).to_contain_text("Signed in")
         adm.go(f"{AUDIT}?action=user.create")
         check(adm, "audit", tmp_path)
+        # The longest words of a refusal, in a row with a sealed detail: the whole table is to be seen on a laptop.
+        refuse(hall, "user.add_second_factor", "second_factor_enrolment_required")
+        adm.go(AUDIT)
+        assert {width: adm.overflow(width) for width in WIDTHS} == dict.fromkeys(WIDTHS, 0)
+        for size in (WIDE, NARROW):
+            adm.page.set_viewport_size(size)
+            assert adm.page.locator("#entries-box").evaluate("box => box.scrollWidth - box.clientWidth") == 0, size
+        adm.go(f"{AUDIT}?action=user.create")
         adm.page.locator("tbody tr").first.get_by_role("link", name=re.compile("^[0-9]+$")).click()
 
         expect(adm.page.get_by_role("region", name="Text of the detail")).to_contain_text("role")

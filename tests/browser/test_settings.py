@@ -252,6 +252,11 @@ def test_the_vault_is_rotated_with_its_progress_and_the_poll_stops(hall, visit, 
     expect(visit.page.locator("#rotation")).to_contain_text("Last rotation")
     assert visit.page.locator("#vault-keys").get_attribute("hx-get") is None
     expect(visit.page.locator("#vault-keys")).to_contain_text("number 2")
+    # Nothing on the page says that it goes on still, and the next one is a click away.
+    expect(visit.page.locator("main")).not_to_contain_text("rotation is under way")
+    visit.page.get_by_role("link", name="open it again").click()
+    expect(visit.page.locator("#control-rotate")).to_be_visible()
+    expect(visit.page.locator("#rotation")).not_to_contain_text("open it again")
 
 
 def test_the_vault_is_locked_and_unlocked_here(hall, visit, check):

@@ -6,10 +6,12 @@ import fcntl
 import json
 import os
 import re
+import sqlite3
 import subprocess
 import sys
 import termios
 import time
+from contextlib import closing
 
 import pytest
 
@@ -111,6 +113,24 @@ def test_an_expiry_that_cannot_be_read_is_wrong_usage(person, expires):
 
     assert done.exit_code == 2
     assert "--expires" in done.stderr
+
+
+def test_work_that_does_not_open_is_told_with_what_finds_the_rest_of_the_damage(operator, work, shared_server):
+    workflow_id = work()["workflow_id"]
+    database = sqlite3.connect(shared_server.instance.folder / "continuity.db")
+    with closing(database), database:
+        database.execute(
+            "UPDATE continuity_workflows SET sealed_head = zeroblob(60) WHERE workflow_id = ?", (workflow_id,)
+        )
+
+    shown, listed = operator.here("continuity", "show", workflow_id), operator.here("continuity", "list")
+
+    assert shown.exit_code == 1
+    assert "Nothing was changed." in shown.stderr
+    assert "atmem vault check" in shown.stderr
+    line = next(line for line in listed.stdout.splitlines() if workflow_id in line)
+    assert "(unreadable, key 1)" in line
+    assert "0 of 0" not in line
 
 
 def test_an_expiry_beyond_a_year_is_refused_by_name(person):

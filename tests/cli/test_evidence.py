@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from continuity.services import exporting
 from continuity.transport import Transport
 from tests.cli.commands import Terminal
 from tests.web.matrix import EVIDENCE
@@ -93,6 +94,17 @@ def test_nothing_of_another_name_is_there(operator):
     assert operator.here("evidence", "show", "a b").exit_code == 2
 
 
+def test_an_export_is_sealed_under_the_whole_first_line(person, run, tmp_path):
+    text, target, file = "lantern\u2028harbour\x85window", tmp_path / "taken.atmem", tmp_path / "strange"
+    file.write_bytes(f"{text}\r\nand a second line\n".encode())
+
+    done = person("evidence", "export", run, "--output", str(target), "--passphrase-file", str(file))
+
+    assert done.exit_code == 0, done.output
+    with target.open("rb") as stream:
+        assert len(list(exporting.opened_lines(stream, text))) == 5
+
+
 def test_an_export_opens_with_its_passphrase_and_is_never_written_over(person, operator, run, tmp_path, passphrase):
     target, wrong = tmp_path / "out.atmem", tmp_path / "wrong"
     wrong.write_text("another passphrase\n")
@@ -132,6 +144,8 @@ def test_plaintext_is_for_administrators_and_is_asked_about(person, operator, ru
     target = tmp_path / "out.jsonl"
     by_credential = operator.here("evidence", "export", run, "--plaintext", "--yes", "--output", str(target))
     assert by_credential.exit_code == 1
+    # It is an operator's already: another one of that kind would be refused as well.
+    assert by_credential.stderr.endswith("Nothing was changed. Sign in with --username NAME.\n")
     assert person("evidence", "export", run, "--plaintext", "--output", str(target)).exit_code == 1
     assert not target.exists()
 
@@ -184,6 +198,8 @@ def test_retention_says_what_is_old_and_deletes_nothing_of_today(person, operato
     assert "Nothing is that old" in person("retention", "--older-than", "30d", "--apply", "--yes").stdout
     by_credential = operator.here("retention", "--older-than", "1d")
     assert by_credential.exit_code == 0
-    assert "Administrators alone" in by_credential.stderr
+    # Nothing else on its line, and none that is empty: scripts keep what stands here.
+    assert by_credential.stderr == "evidence: Administrators alone delete evidence.\n"
+    assert by_credential.stdout == "Nothing is that old.\n"
     assert operator.here("retention", "--older-than", "1d", "--kind", "evidence").exit_code == 1
     assert operator.here("retention", "--older-than", "0d").exit_code == 2

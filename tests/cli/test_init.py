@@ -58,7 +58,10 @@ def test_init_for_a_person_says_where_to_go_and_that_the_password_is_shown_once(
 def test_init_says_of_an_address_that_another_server_has_that_it_is_none_of_ours(instance, monkeypatch):
     monkeypatch.setattr("app.overview.answers", lambda url: url == "http://127.0.0.1:8768")
 
-    assert "another server answers at http://127.0.0.1:8768" in run("init").stdout
+    told = run("init").stdout
+    assert "another server answers at http://127.0.0.1:8768" in told
+    # What is to be typed next is what will work.
+    assert "Next        atmem serve --port PORT, and" in told
 
 
 def test_init_again_names_the_address_at_which_the_instance_was_served(instance):

@@ -274,3 +274,21 @@ def is_alive(process_id: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+def test_a_server_that_has_ended_says_no_more_that_it_holds_keys(running_server):
+    folder = running_server.instance.folder
+    status = [sys.executable, "-m", "tests.entry", "vault", "status", "--json"]
+
+    def holders():
+        done = subprocess.run(status, cwd=ROOT, env=environment(folder), capture_output=True, text=True, check=True)
+        return json.loads(done.stdout)["holders"]
+
+    deadline = time.monotonic() + 20
+    while not holders() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert holders() == 1
+
+    assert running_server.terminate() == 0
+
+    assert holders() == 0

@@ -66,7 +66,7 @@ def test_a_start_verifies_the_log_and_anchors_it(run, fresh_instance):
     shown = json.loads(run("status", "--json").stdout)
     assert shown["audit"]["faults"] == 0
     assert shown["problems"] == []
-    assert "Audit log   whole, verified" in run("status").stdout
+    assert "Audit log  whole, verified" in run("status").stdout
     kept = AnchorFile(settings_of(fresh_instance).anchor_file)
     last = json.loads(run("audit", "list", "--json", "--limit", "1").stdout)["entries"][0]
     # Reading the list is an entry where it opens details; the anchor is of before.

@@ -43,6 +43,20 @@ def test_status_for_a_person_is_text(run):
     assert "Nothing needs a person." in result.stdout
 
 
+def test_a_locked_vault_needs_a_person_and_a_rotation_of_it_says_so_and_not_that_its_key_is_lost(run, tmp_path):
+    given = tmp_path / "passphrase"
+    given.write_text("harbour lantern mosaic\n")
+    assert run("vault", "lock", "--passphrase-file", str(given)).exit_code == 0
+
+    told, rotation = run("status").stdout, run("vault", "rotate")
+
+    assert "The vault is locked, and all work stands still until: atmem vault unlock" in told
+    assert "Nothing needs a person" not in told
+    assert rotation.exit_code == 1
+    assert "The vault is locked. Nothing was changed. Unlock it first: atmem vault unlock" in rotation.stderr
+    assert "vault.key" not in rotation.stderr
+
+
 def test_status_finds_the_server_that_runs_and_forgets_one_that_has_stopped(run, fresh_instance):
     server = start(fresh_instance)
     try:

@@ -73,6 +73,16 @@ def test_a_temporary_password_is_replaced_from_a_file_of_two_lines(users):
     assert listed(users)["ada"]["password_change_required"] is False
 
 
+def test_a_password_may_have_what_other_programs_take_for_the_end_of_a_line(users):
+    temporary = json.loads(users("create", "ada", "--json").stdout)["password"]
+    strange = "lantern\u2028harbour\x85window\x0b92"
+
+    users("change-password", "ada", "--password-file", "-", given=f"{temporary}\n{strange}\n")
+    users("change-password", "ada", "--password-file", "-", given=f"{strange}\r\n{NEW}\r\n")
+
+    assert listed(users)["ada"]["password_change_required"] is False
+
+
 @pytest.mark.parametrize("given", ["", "one line\n", "a\nb\n123456\nc\n"])
 def test_a_password_file_that_has_not_two_lines_or_three_is_refused(users, given):
     users("change-password", "administrator", "--password-file", "-", given=given, exit_code=2)

@@ -11,7 +11,7 @@ from continuity.decisions.phases import Phase
 
 DAMAGED = {
     "workflow_id": "wf_" + "0" * 32, "scope": {"workspace_id": "default"}, "enabled": True, "phase": "ready",
-    "created": 1_750_000_000.25, "revision": 3, "unreadable": True,
+    "created": 1_750_000_000.25, "revision": 3, "unreadable": True, "key_id": 2, "workflow_key": "", "operations": [],
 }  # fmt: skip
 
 
@@ -22,7 +22,9 @@ def test_a_workflow_whose_content_is_damaged_still_has_its_line(capsys, monkeypa
 
     printed = capsys.readouterr().out
     assert DAMAGED["workflow_id"] in printed
-    assert "(damaged)" in printed
+    assert "(unreadable, key 2)" in printed
+    # What does not open is not counted: "0 of 0" beside the state reads as if there were nothing in it.
+    assert "0 of 0" not in printed
 
 
 def test_an_id_is_never_folded_however_narrow_the_terminal(capsys, monkeypatch):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from app import wiring
+import pytest
+
+from app import commanding, wiring
 from app.config import load_settings
 from continuity.services.callers import Caller, CallerKind
 from continuity.services.checking import Checker
@@ -45,7 +47,7 @@ class Commands:
         with wiring.built(self.settings) as built:
             found = Checker(built.store, built.services.attempts.ledger).check()
             assert built.services.listing.page(operator(), ListRequest())["workflows"] is not None
-        return [*wiring.check_database(self.settings), *found]
+        return [*commanding.check_database(self.settings), *found]
 
 
 def operator(**fields):
@@ -53,6 +55,13 @@ def operator(**fields):
         "kind": CallerKind.OPERATOR, "actor": "cred:1", "request_id": "req_1", "workspaces": None,
         "home_workspace": 1, "principal": "op", **fields,
     })  # fmt: skip
+
+
+def spread(every_run, soak):
+    """So many steps in every run of the tests, and so many in a soak."""
+    return pytest.mark.parametrize(
+        "most", [pytest.param(every_run, id="spread"), pytest.param(soak, id="closer", marks=pytest.mark.soak)]
+    )
 
 
 def points(steps, most=POINTS):

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from app import wiring
+from app import commanding, wiring
 from app.cli.remote import PersonConnection
 from app.config import load_settings
 from continuity.client import ContinuityClient
@@ -244,7 +244,7 @@ class Stage:
         try:
             with wiring.built(settings) as built:
                 findings = Checker(built.store, built.services.attempts.ledger).check()
-            return [*wiring.check_database(settings), *(f"{f.object_id}: {f.problem}" for f in findings)]
+            return [*commanding.check_database(settings), *(f"{f.object_id}: {f.problem}" for f in findings)]
         finally:
             os.umask(before)
 

@@ -19,7 +19,7 @@ import pytest
 import sqlalchemy as sa
 from click.testing import CliRunner
 
-from app import wiring
+from app import commanding, wiring
 from app.cli import main
 from app.config import Settings, load_settings
 from continuity.errors import ContinuityError, UnavailableError
@@ -122,7 +122,7 @@ def ledger(instance_template, tmp_path_factory):
 def started(ledger: Ledger) -> wiring.Wiring:
     """Do what `atmem serve` does before it listens."""
     settings = settings_of(ledger)
-    wiring.check_whole(settings)
+    commanding.check_whole(settings)
     return wiring.build(settings, overrides=OVERRIDES)
 
 
@@ -352,7 +352,7 @@ def test_wrong_files_beside_the_database_stop_the_start_or_leave_a_ledger_that_a
     finally:
         built.close()
     assert findings == []
-    assert wiring.check_database(settings_of(mine)) == []
+    assert commanding.check_database(settings_of(mine)) == []
     assert keys <= {f"work-{n}" for n in range(4)}
     if suffix == "-shm":
         assert len(keys) == 4

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import resource
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -35,6 +36,7 @@ def told(call):
 @contextmanager
 def staged_on(place: Disk, forks, instance_template, tmp_path):
     stage = Stage(forks, instance_template.copy_to(place.folder / "instance"), tmp_path / "clock")
+    stage.extra = {"ATMEM_DISK_FLOOR_BYTES": "0"}
     # What the server logs must not need the disk that is full.
     stage.log, stage.armed = tmp_path / "server.log", tmp_path / "armed"
     stage.clock_file.write_text("0")
@@ -116,6 +118,32 @@ def test_on_a_full_disk_everything_is_refused_in_words_and_goes_on_with_the_spac
         failures = [json.loads(line) for line in stage.log.read_text().splitlines() if '"status":500' in line]
         assert failures == []
         assert "Traceback" not in stage.log.read_text()
+
+
+def test_before_the_disk_is_full_nothing_new_is_begun_and_what_is_out_still_ends(forks, instance_template, tmp_path):
+    place = LimitedDisk(tmp_path / "disk", 0)
+    with staged_on(place, forks, instance_template, tmp_path) as stage:
+        asking = Asking(stage, tmp_path)
+        # Above what any disk of this machine has left, which is as good as a disk that has been filled.
+        low, seen = started_again(stage, asking, floor_bytes=shutil.disk_usage(place.folder).free + (1 << 34))
+        after, _ = started_again(stage, asking, floor_bytes=0)
+
+    assert (low["begin"], low["create"]) == ("storage_low", "storage_low")
+    assert low["outcome"]["accepted"] is True
+    assert (low["pause"]["enabled"], low["sign in"]) == (False, {"signed_in": True})
+    assert low["delete"]["deleted"]["workflows"] == 1
+    assert seen["operations"][0]["attempts"] == []
+    assert after["begin"]["action"] == "execute"
+    assert after["create"]["workflow_key"] == asking.key
+
+
+def started_again(stage, asking, *, floor_bytes):
+    """Start the server with another floor; return what everything is answered with, and what nobody has begun."""
+    stage.stop()
+    stage.extra = {"ATMEM_DISK_FLOOR_BYTES": str(floor_bytes)}
+    stage.start()
+    asking.transport = Transport(stage.url, stage.token)
+    return asking.all(), asking.view(asking.new)
 
 
 @contextmanager

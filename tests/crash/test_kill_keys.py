@@ -1,4 +1,7 @@
-"""`atmem vault lock`, `unlock` and `rotate`, killed wherever they are: no row needs a key that exists nowhere."""
+"""`atmem vault lock`, `unlock` and `rotate`, killed wherever they are: no row needs a key that exists nowhere.
+
+Every run of the tests takes a few steps of each command, the first and the last among them; a soak lies closer.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from app import wiring
 from app.config import load_settings
 from continuity.vault import FileKeyProvider
 from continuity.wire import CreateWorkflow
-from tests.crash.commanding import Commands, operator, points
+from tests.crash.commanding import Commands, operator, points, spread
 from tests.crash.forks import Forks
 from tests.servers import initialised
 
@@ -101,8 +104,9 @@ def tried(forks, template, folder, *arguments, most):
         yield at, commands
 
 
-def test_a_rotation_that_was_killed_is_finished_by_the_next_one(forks, instance, tmp_path):
-    for at, commands in tried(forks, instance, tmp_path, "vault", "rotate", most=14):
+@spread(6, 14)
+def test_a_rotation_that_was_killed_is_finished_by_the_next_one(forks, instance, tmp_path, most):
+    for at, commands in tried(forks, instance, tmp_path, "vault", "rotate", most=most):
         # As it lies there every row opens, before anybody goes on.
         assert readable(commands) == SOUND, at
 
@@ -116,9 +120,10 @@ def test_a_rotation_that_was_killed_is_finished_by_the_next_one(forks, instance,
         assert not list(commands.folder.glob("*.new")), at
 
 
-def test_a_lock_that_was_killed_is_finished_by_the_next_one(forks, instance, tmp_path):
+@spread(6, 10)
+def test_a_lock_that_was_killed_is_finished_by_the_next_one(forks, instance, tmp_path, most):
     lock = ("vault", "lock", *given(instance))
-    for at, commands in tried(forks, instance, tmp_path, *lock, most=10):
+    for at, commands in tried(forks, instance, tmp_path, *lock, most=most):
         settings = commands.settings
         assert settings.vault_key_file.exists() or settings.locked_key_file.exists(), at
 
@@ -131,9 +136,10 @@ def test_a_lock_that_was_killed_is_finished_by_the_next_one(forks, instance, tmp
         assert readable(commands) == SOUND, at
 
 
-def test_an_unlock_that_was_killed_is_finished_by_the_next_one(forks, instance, locked, tmp_path):
+@spread(6, 10)
+def test_an_unlock_that_was_killed_is_finished_by_the_next_one(forks, instance, locked, tmp_path, most):
     unlock = ("vault", "unlock", *given(locked))
-    for at, commands in tried(forks, locked, tmp_path, *unlock, most=10):
+    for at, commands in tried(forks, locked, tmp_path, *unlock, most=most):
         settings = commands.settings
         assert settings.vault_key_file.exists() or settings.locked_key_file.exists(), at
 
@@ -146,8 +152,11 @@ def test_an_unlock_that_was_killed_is_finished_by_the_next_one(forks, instance, 
         assert leaks(commands, secrets_in(instance)) == [], at
 
 
-def test_a_rotation_that_was_killed_leaves_no_key_in_the_clear_when_the_vault_is_locked_then(forks, instance, tmp_path):
-    for at, commands in tried(forks, instance, tmp_path, "vault", "rotate", most=8):
+@spread(4, 8)
+def test_a_rotation_that_was_killed_leaves_no_key_in_the_clear_when_the_vault_is_locked_then(
+    forks, instance, tmp_path, most
+):
+    for at, commands in tried(forks, instance, tmp_path, "vault", "rotate", most=most):
         keys = commands.settings.vault_key_file
         secrets = [*secrets_in(commands.folder), *secrets_in(instance)]
         partial = keys.with_name("vault.key.new")

@@ -1,4 +1,8 @@
-"""SIGKILL at every step of a backup and of a restore; then again, to a good end with every row readable."""
+"""SIGKILL at steps of a backup and of a restore; then again, to a good end with every row readable.
+
+Every run of the tests takes a few steps from the first to the last; a soak takes all of them at both ends, and some
+between.
+"""
 
 from __future__ import annotations
 
@@ -30,18 +34,29 @@ def steps(place: Place, what: str, file) -> int:
     return int(done.stdout)
 
 
-def few(count: int) -> list[int]:
+def both_ends(count: int) -> list[int]:
     """Every step where there are few; the first and last ones and some between where there are many."""
     return sorted({*range(min(6, count)), *range(0, count, max(1, count // 8)), *range(max(0, count - 12), count)})
 
 
-def test_a_backup_that_is_killed_at_any_step_leaves_no_file_and_is_made_the_next_time(place):
+def few(count: int) -> list[int]:
+    """The first, the last, and a few between: most of them at the end, where a restore happens."""
+    return sorted({0, count // 2, *(max(0, count - back) for back in (9, 5, 2, 1))})
+
+
+chosen = pytest.mark.parametrize(
+    "choose", [pytest.param(few, id="spread"), pytest.param(both_ends, id="closer", marks=pytest.mark.soak)]
+)
+
+
+@chosen
+def test_a_backup_that_is_killed_at_any_step_leaves_no_file_and_is_made_the_next_time(place, choose):
     with place.wired() as built:
         finished(built, "done")
     file = place.folder.parent / "killed.backup"
     count = steps(place, "backup", place.folder.parent / "whole.backup")
 
-    for step in few(count):
+    for step in choose(count):
         killed = run(place, "backup", file, step)
         assert killed.returncode == -signal.SIGKILL, (step, killed.stderr)
         assert not file.exists()
@@ -55,7 +70,8 @@ def test_a_backup_that_is_killed_at_any_step_leaves_no_file_and_is_made_the_next
         assert every_row_opens(built) == 1
 
 
-def test_a_restore_that_is_killed_at_any_step_has_happened_or_not_and_then_ends_well(place):
+@chosen
+def test_a_restore_that_is_killed_at_any_step_has_happened_or_not_and_then_ends_well(place, choose):
     with place.wired() as built:
         gone, kept, open_ = finished(built, "gone"), finished(built, "kept"), create(built, "open")["workflow_id"]
     file = place.backup()
@@ -67,7 +83,7 @@ def test_a_restore_that_is_killed_at_any_step_has_happened_or_not_and_then_ends_
         lately = finished_in_window(built, "lately-0")
     happened = 0
 
-    for step in few(count):
+    for step in choose(count):
         killed = run(place, "restore", file, step)
         assert killed.returncode == -signal.SIGKILL, (step, killed.stderr)
         with place.wired() as built:
@@ -87,7 +103,7 @@ def test_a_restore_that_is_killed_at_any_step_has_happened_or_not_and_then_ends_
                 view(built, lately)
             epoch = _epoch(built)
 
-    assert 0 < happened < len(few(count))
+    assert 0 < happened < len(choose(count))
     assert run(place, "restore", file, -1).returncode == 0
     assert place.follow() is None
     with place.wired() as built:

@@ -63,7 +63,7 @@ def test_only_a_program_that_passes_overrides_gets_another_store_or_clock():
         if _makes_overrides(call)
     }
     # Empty ones, for whoever has passed none.
-    assert sorted(calls) == ["app/cli/serve.py", "app/wiring.py"]
+    assert sorted(calls) == ["app/wiring.py"]
     assert not any(call.args or call.keywords for call in calls.values())
 
 

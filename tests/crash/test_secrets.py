@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
+import subprocess
+import sys
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +17,8 @@ from tests.crash.clocked import follow_clock
 from tests.crash.conftest import BOTH
 from tests.crash.stage import Stage, until
 from tests.crash.sweep import Secrets, Wire, files, tables
-from tests.servers import initialised
+from tests.servers import ROOT as ROOT_FOLDER
+from tests.servers import environment, initialised
 
 ROOT = "/v1/continuity"
 KEY_FILES = {"vault.key", "secret.key"}
@@ -123,6 +126,8 @@ def test_no_secret_is_found_in_anything_that_is_left_behind(sweep):
     pages(sweep, run, workflow_id)
 
     assert sweep.leaks() == {}
+    back_up(sweep)
+    lock_and_unlock(sweep)
     delete(sweep, workflow_id)
     delete_run(sweep, run)
     assert sweep.leaks() == {}
@@ -143,6 +148,38 @@ def test_the_search_finds_a_secret_wherever_it_is(sweep):
         "instance/note": ["anything #0 as base64"], "refusal 0": ["anything #0 as it is"],
         "log": ["anything #0 as hex"],
     }  # fmt: skip
+
+
+def command(sweep, *arguments, typed):
+    """Run a command that reads a passphrase; nothing that it says is a secret."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-m", "tests.entry", *arguments, "--passphrase-file", "-"], cwd=ROOT_FOLDER,
+        env=environment(sweep.stage.instance.folder, sweep.stage.extra), input=f"{typed}\n".encode(),
+        capture_output=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert sweep.secrets.found_in(done.stdout + done.stderr) == []
+    return done.returncode
+
+
+def back_up(sweep):
+    """Make a backup, which holds every secret there is, and look for them in its bytes; try to open it wrongly."""
+    passphrase, file = sweep.mint("passphrase of a backup"), sweep.stage.instance.folder.parent / "backup"
+    assert command(sweep, "vault", "backup", str(file), typed=passphrase) == 0
+    assert command(sweep, "vault", "backup", "--check", str(file), typed=passphrase) == 0
+    assert command(sweep, "vault", "backup", "--check", str(file), typed=sweep.mint("wrong passphrase")) == 1
+    assert sweep.secrets.found_in(file.read_bytes()) == []
+
+
+def lock_and_unlock(sweep):
+    """While the vault is locked not even the file of its key holds the key; what is asked for is refused."""
+    passphrase, folder = sweep.mint("passphrase of a lock"), sweep.stage.instance.folder
+    assert command(sweep, "vault", "lock", typed=passphrase) == 0
+    locked = {name: content for name, content in files(folder).items() if name != "secret.key"}
+    assert {name: found for name, content in locked.items() if (found := sweep.secrets.found_in(content))} == {}
+    assert sweep.as_person("GET", f"{ROOT}")[0] == 423
+    assert command(sweep, "vault", "unlock", typed=sweep.mint("wrong passphrase")) == 1
+    assert command(sweep, "vault", "unlock", typed=passphrase) == 0
+    until(lambda: sweep.as_person("GET", f"{ROOT}")[0] == 200)
 
 
 def learn_keys(sweep):

@@ -211,7 +211,7 @@ class World:
                 return {**late.reply, "replayed": True}
         claim = meaning(receipt, op.operation_id, None if attempt is None else attempt.mode)
         at = self.stamp(flow)
-        if is_proved and op.status == "uncertain" and attempt is op.tries[-1] and attempt.ended is None:
+        if is_proved and self._is_current(op, attempt):
             return self._end(flow, op, attempt, claim=claim, body=body, at=at)
         has_place = is_proved and not any(late.is_proved and late.attempt_id == attempt_id for late in op.late)
         if not has_place and sum(late.is_extra for late in op.late) >= limits.UNPROVED_LATE_RECEIPTS:
@@ -220,6 +220,11 @@ class World:
         reply = {"accepted": False, "status": op.status, "revision": flow.revision, "reason": "stale_lease"}
         op.late.append(Late(attempt_id, run_id, is_proved, not has_place, claim, body, reply))
         return reply
+
+    def _is_current(self, op: Op, attempt: Try) -> bool:
+        """Whether it holds the lease. A restore voids all leases; only a person's decision makes room for another."""
+        is_last = attempt is op.tries[-1] and attempt.ended is None
+        return is_last and op.status == "uncertain" and op.epoch == self.epoch
 
     def _end(self, flow: Flow, op: Op, attempt: Try, *, claim: str, body: bytes, at: int) -> dict[str, Any]:
         is_alone = not any(t.is_unresolved for t in op.tries if t is not attempt)
@@ -242,7 +247,7 @@ class World:
         if self.is_clock_behind(flow.mark):
             codes.add("clock_moved_backwards")
         is_own = attempt is not None and attempt.token == token and attempt.run_id == run_id
-        if not is_own or attempt is not op.tries[-1] or attempt.ended is not None or op.status != "uncertain":
+        if not is_own or not self._is_current(op, attempt):
             return codes | {"stale_lease"}
         if not op.live(self.stamp(flow)):
             codes.add("lease_expired")

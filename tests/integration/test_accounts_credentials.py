@@ -441,6 +441,21 @@ class TestPrincipals:
             people.grant(ada, "w", role=WORKER, run_id=people.workflow("default"))
 
 
+class TestRenewing:
+    def test_the_same_holder_gets_another_token_and_whoever_may_issue_no_more_gets_none(self, people):
+        old = people.grant(people.caller("ada"), "w", role=WORKER, run_id=people.workflow("north"))
+        credential_id = people.auth.credentials.in_scope(people.caller("ada"))[0].credential_id
+        ada = people.caller("ada")
+
+        new = people.auth.credentials.renew(ada, credential_id, expires_in_s=DAY_S).token
+
+        assert new != old
+        assert people.resolve(new).principal == people.resolve(old).principal == "w"
+        people.auth.accounts.set_role("ada", Role.INVESTIGATOR, by=LOCAL)
+        with pytest.raises(ForbiddenError):
+            people.auth.credentials.renew(ada, credential_id, expires_in_s=DAY_S)
+
+
 class TestRevoking:
     def test_what_is_not_in_ones_scope_is_not_found(self, people):
         people.grant(people.caller("bob"), "b", workspace_id="south")

@@ -343,6 +343,21 @@ class TestAttempts:
 
         assert answers == ["second_factor_failed"] * 5 + ["throttled"]
 
+    def test_the_password_given_again_does_not_give_more_codes(self, people):
+        app = with_factor(people)
+        who = person(people.auth, "ada", people.passwords["ada"], code=app.code())
+        factors, wrong = people.auth.second_factors, app.wrong_code()
+        for _ in range(5):
+            with pytest.raises(UnauthenticatedError):
+                factors.remove(who, wrong, visit=VISIT)
+
+        again = people.auth.sign_in.reauthenticate(who, password=people.passwords["ada"], visit=VISIT)
+
+        with pytest.raises(ThrottledError):
+            factors.remove(people.auth.sessions.find(again.session.session_id), app.next_code(), visit=VISIT)
+        people.clock.advance(60)
+        factors.remove(people.auth.sessions.find(again.session.session_id), app.code(), visit=VISIT)
+
 
 class TestTheClock:
     def test_set_back_revives_no_code(self, here):

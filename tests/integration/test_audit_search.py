@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import pytest
 import sqlalchemy as sa
@@ -130,6 +131,33 @@ def test_an_export_is_written_down_with_what_it_holds(reading):
     [entry] = reading.page(AuditQuestion(action="audit.exported"), count=5)
     assert entry.entry.object_id == "3-60"
     assert reading.open(entry.seq, reader=READER).entry.detail == {"form": "csv", "entries": 20}
+
+
+@pytest.mark.postgresql
+def test_a_noun_is_found_whatever_language_the_database_sorts_by(postgresql_store):
+    """Bytes, and no language: where a dot counts for nothing ``user.sign_in`` comes behind ``user/``."""
+    [collation] = postgresql_store.read(lambda connection: connection.execute(sa.text(
+        "SELECT collation_name FROM information_schema.columns"
+        " WHERE table_name = 'continuity_audit' AND column_name = 'action'"
+    )).scalars().all())  # fmt: skip
+
+    assert collation == "C"
+
+
+def test_others_write_while_an_export_searches_the_log(reading, filled):
+    finished = []
+    with ThreadPoolExecutor(1) as pool:
+
+        def write_beside(_connection, _cursor, statement, *_):
+            if "ORDER BY" in statement and not finished:
+                beside = pool.submit(reading.record, "audit.verified", reader=READER)
+                finished.append(not wait([beside], timeout=2).not_done)
+
+        sa.event.listen(filled.engine, "before_cursor_execute", write_beside)
+        taken = reading.export(AuditQuestion(action="users."), form="csv", reader=READER)
+
+    assert finished == [True]
+    assert len(taken) == 20
 
 
 def test_twenty_writers_and_readers_keep_one_chain(reading, log):

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from alembic import command
 
-from app import backup_contents, backups, instance, replacing, restores, wiring
+from app import backup_contents, backups, instance, migrating, replacing, restores, wiring
 from app.auth.accounts import LOCAL as HOST
 from app.backup_contents import BackupError
 from app.config import InstanceError
@@ -47,11 +48,14 @@ from tests.restoring import (
     report,
     view,
 )
+from tests.second_factors import VISIT, App, person
 from tests.servers import initialised
 
 __all__ = ["place"]
 
 CHEAP = Cost(memory_kib=8, time_cost=1, parallelism=1)
+OLDER = "0014"
+"""Has every column of now: this program can make a backup of it."""
 
 
 def state_of(place: Place) -> dict[str, object]:
@@ -204,6 +208,27 @@ def test_a_backup_is_restored_on_an_empty_machine(place, tmp_path):
     assert {path.stat().st_mode & 0o777 for path in elsewhere.folder.iterdir() if path.is_file()} == {0o600}
 
 
+def test_a_backup_of_an_older_program_is_brought_up_to_this_one(place):
+    with place.wired() as built:
+        done = finished(built, "done")
+        with built.store.engine.connect() as connection:
+            config = migrating.configuration()
+            config.attributes["connection"] = connection
+            command.downgrade(config, OLDER)
+            connection.commit()
+        backup = place.folder.parent / "older.backup"
+        backups.make(built, built.vault_life.keyring, backup, TEXT, cost=COST)
+
+    assert place.restore(backup).head.revision == OLDER
+    assert place.follow() is None
+
+    with place.wired() as built:
+        migrating.check(built.store.engine)
+        assert migrating.differences(built.store.engine) == []
+        assert view(built, done)["operations"][0]["status"] == "completed"
+        assert every_row_opens(built) == 1
+
+
 def test_a_backup_is_restored_twice_and_each_time_begins_an_epoch(place):
     with place.wired() as built:
         finished(built, "done")
@@ -248,6 +273,27 @@ def test_a_password_of_before_signs_nobody_in(place):
             built.auth.sign_in.check_locally("olga", "bright otter sails")
         again = built.auth.accounts.reset_password("olga", by=HOST)
         built.auth.sign_in.check_locally("olga", again.password)
+
+
+def test_a_recovery_code_of_before_is_not_good_again_and_the_app_is(place):
+    password = "bright otter sails"
+    with place.wired() as built:
+        made = built.auth.accounts.reset_password("administrator", by=HOST)
+        built.auth.sign_in.change_password_locally("administrator", current=made.password, new=password)
+        who = person(built.auth, "administrator", password)
+        app = App(built.auth.second_factors.start(who, visit=VISIT).secret, built.clock)
+        codes = built.auth.second_factors.confirm(who, app.code(), visit=VISIT).codes
+    backup = place.backup()
+    with place.wired() as built:
+        person(built.auth, "administrator", password, code=codes[0])
+    place.restore(backup, who=Who("administrator", password))
+
+    with place.wired() as built:
+        for code in codes[:2]:
+            with pytest.raises(UnauthenticatedError):
+                person(built.auth, "administrator", password, code=code)
+        signed = person(built.auth, "administrator", password, code=app.code(steps=1))
+        assert built.auth.second_factors.state(signed.user_pk).codes_left == 0
 
 
 def test_only_an_administrator_closes_the_window(place):

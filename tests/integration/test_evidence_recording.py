@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from functools import partial
 
 import pytest
+import sqlalchemy as sa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -199,6 +200,24 @@ def test_one_event_sent_by_many_at_once_is_one_record(at):
 
     assert sorted(answer["replayed"] for answer in answers) == [False] + [True] * 7
     assert len(at.read()["records"]) == 1
+
+
+@pytest.mark.postgresql
+def test_a_repeat_that_comes_between_the_run_and_its_first_event_is_a_repeat(postgresql_store, tmp_path):
+    at = recorded(postgresql_store, tmp_path)
+    first = []
+
+    def record_before(_connection, _cursor, statement, *_):
+        if "event_ix =" in statement and not first:
+            first.append(None)
+            first.extend(together(at.record))
+
+    sa.event.listen(postgresql_store.engine, "before_cursor_execute", record_before)
+
+    late = at.record()
+
+    assert first[1] == {**late, "replayed": False}
+    assert late["replayed"]
 
 
 @pytest.fixture(scope="module")

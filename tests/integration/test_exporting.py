@@ -5,10 +5,21 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
+import sqlalchemy as sa
 
-from continuity.errors import ConflictError, ForbiddenError, MalformedError, NotFoundError, SealedFileError
+from continuity.errors import (
+    ConflictError,
+    ForbiddenError,
+    MalformedError,
+    NotFoundError,
+    SealedFileError,
+    UnavailableError,
+)
 from continuity.services import exporting
 from continuity.store import schema
 from tests.integration.recorded import PASSPHRASE, Recorded, recorded
@@ -67,6 +78,31 @@ def test_who_took_what_is_in_the_audit_log(at):
     assert at.at.home.actions()[before:] == [("evidence.exported", "done"), ("evidence.exported_in_clear", "done")]
     rows = at.at.home.rows(schema.audit)[before:]
     assert [(row.actor, row.object_id) for row in rows] == [("cred:1", evidence_id), ("user:adm", workflow_id)]
+
+
+def test_more_than_two_at_once_are_told_to_ask_again(at):
+    at.several(1)
+    exports, before = replace(at.exporting, wait_s=0.05), len(at.at.home.actions())
+    begun, go_on = threading.Semaphore(0), threading.Event()
+
+    def hold(_connection, _cursor, statement, *_):
+        if "FROM continuity_evidence " in statement:
+            begun.release()
+            go_on.wait(10)
+
+    sa.event.listen(at.at.store.engine, "before_cursor_execute", hold)
+    with ThreadPoolExecutor(2) as pool:
+        under_way = [pool.submit(exports.encrypted, at.operator, "run-1", PASSPHRASE) for _ in range(2)]
+        assert begun.acquire(timeout=10)
+        assert begun.acquire(timeout=10)
+        for export in (exports.encrypted, lambda who, run, _: exports.plaintext(who, run)):
+            with pytest.raises(UnavailableError) as refused:
+                export(at.administrator, "run-1", PASSPHRASE)
+            assert refused.value.retry_after_s == 5
+        go_on.set()
+    assert {len(lines_of(opened(each.result().body))) for each in under_way} == {3}
+    assert at.at.home.actions()[before:] == [("evidence.exported", "done")] * 2
+    assert exports.plaintext(at.administrator, "run-1").body
 
 
 def test_administrators_alone_take_plaintext(at):

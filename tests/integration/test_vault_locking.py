@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import shutil
 from dataclasses import replace
 
 import pytest
 import sqlalchemy as sa
 
-from app import handing
+from app import handing, vaults
 from app.auth.accounts import By
+from app.config import load_settings
 from app.vault_life import LOCAL
 from continuity.errors import (
     ForbiddenError,
@@ -22,7 +24,7 @@ from continuity.errors import (
 from continuity.services.callers import CallerKind, Role
 from continuity.store import keyring, schema
 from continuity.vault import FileKeyProvider
-from tests.vaults import OTHER, PASSPHRASE, made
+from tests.vaults import OTHER, PASSPHRASE, Place, made
 
 SOURCES = ("file", "environment", "passphrase")
 BOTH = [pytest.param("sqlite"), pytest.param("postgresql", marks=pytest.mark.postgresql)]
@@ -221,12 +223,98 @@ def test_only_an_administrator_locks_unlocks_or_rotates(place, caller):
 def test_locking_twice_and_unlocking_twice_is_once(place):
     command = place.command()
     command.life.lock(LOCAL, PASSPHRASE)
-    place.command().life.lock(LOCAL, OTHER)
+    place.command().life.lock(LOCAL, PASSPHRASE)
     unlocking = place.command()
     unlocking.life.unlock(LOCAL, PASSPHRASE)
     unlocking.life.unlock(LOCAL, None)
 
     assert [action for action, _, _ in unlocking.actions()] == ["vault.lock", "vault.unlock"]
+
+
+def test_whoever_locks_a_locked_vault_is_told_that_another_passphrase_opens_it(place):
+    place.command().life.lock(LOCAL, PASSPHRASE)
+    late = place.command()
+
+    with pytest.raises(ForbiddenError, match="under another passphrase") as refused:
+        late.life.lock(LOCAL, OTHER)
+
+    assert refused.value.code == "wrong_passphrase"
+    assert late.actions()[-1] == ("vault.unlock", "cli", "wrong_passphrase")
+    late.life.unlock(LOCAL, PASSPHRASE)
+
+
+def test_a_locked_vault_is_no_place_to_guess_by_locking_it(place):
+    place.command().life.lock(LOCAL, PASSPHRASE)
+    command = place.command()
+    for _ in range(5):
+        with pytest.raises(ForbiddenError):
+            command.life.lock(LOCAL, OTHER)
+
+    with pytest.raises(ThrottledError):
+        command.life.lock(LOCAL, PASSPHRASE)
+
+
+def test_a_key_that_a_lock_takes_away_while_a_process_begins_is_no_missing_key(file_place, monkeypatch):
+    locking = file_place.command()
+    look, looks = vaults.vault_row, []
+
+    def row(store):
+        found = look(store)
+        looks.append(found.state)
+        if looks == ["open"]:
+            locking.life.lock(LOCAL, PASSPHRASE)
+        return found
+
+    monkeypatch.setattr(vaults, "vault_row", row)
+
+    assert file_place.command().built.vault.is_locked
+    assert looks[:2] == ["open", "locked"]
+
+
+@pytest.fixture
+def hosts(tmp_path, postgresql_server):
+    """Two hosts of one database, each with a folder of its own, and one shred list."""
+    extra = {"ATMEM_DATABASE_URL": postgresql_server.url(postgresql_server.create())}
+    with made(tmp_path / "instance", "file", extra=extra) as first:
+        shutil.copytree(first.settings.instance, tmp_path / "other")
+        (tmp_path / "other").chmod(0o700)
+        shared = {"ATMEM_INSTANCE": str(tmp_path / "other"), "ATMEM_SHRED_LIST": str(first.settings.shred_list)}
+        second = Place(load_settings({**extra, **shared}), "file")
+        yield first, second
+        second.close()
+
+
+@pytest.mark.postgresql
+def test_each_host_of_a_locked_vault_seals_the_keys_of_its_own_folder(hosts):
+    first, second = hosts
+    server = second.server()[0]
+    first.command().life.lock(LOCAL, PASSPHRASE)
+    server.follow()
+    assert FileKeyProvider(second.settings.vault_key_file).load().key_ids == {1}
+
+    second.command().life.lock(LOCAL, OTHER)
+
+    assert not second.settings.vault_key_file.exists()
+    assert refuses(server)
+
+
+@pytest.mark.postgresql
+def test_each_host_of_a_locked_vault_opens_the_keys_of_its_own_folder(hosts):
+    first, second = hosts
+    server = second.server()[0]
+    server.create("before")
+    first.command().life.lock(LOCAL, PASSPHRASE)
+    second.command().life.lock(LOCAL, OTHER)
+    server.follow()
+
+    first.command().life.unlock(LOCAL, PASSPHRASE)
+    server.follow()
+    assert refuses(server)
+    second.command().life.unlock(LOCAL, OTHER)
+    server.follow()
+
+    assert server.keys() == ["before"]
+    assert not second.settings.locked_key_file.exists()
 
 
 def test_a_flag_that_somebody_cleared_in_the_database_opens_nothing(place):
@@ -269,6 +357,22 @@ def test_a_lock_that_was_killed_behind_its_flag_is_finished_by_whoever_looks(pla
     assert not place.settings.vault_key_file.exists()
     place.command().life.unlock(LOCAL, PASSPHRASE)
     assert place.settings.vault_key_file.read_bytes() == plain
+
+
+def test_a_lock_drops_the_keys_though_the_plain_file_cannot_be_removed(place):
+    server = place.server()[0]
+    in_the_way = place.settings.vault_key_file.with_name("vault.key.new")
+    in_the_way.mkdir()
+
+    with pytest.raises(KeySourceError):
+        server.life.lock(LOCAL, PASSPHRASE)
+
+    assert server.life.status().state == "locked"
+    assert server.built.vault.is_locked
+    in_the_way.rmdir()
+    server.follow()
+    assert not place.settings.vault_key_file.exists()
+    place.command().life.unlock(LOCAL, PASSPHRASE)
 
 
 def test_an_unlock_that_was_killed_behind_its_flag_is_finished_by_whoever_looks(place):

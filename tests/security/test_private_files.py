@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
+import socket
 import stat
-from contextlib import suppress
+import sys
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from click.testing import CliRunner
@@ -14,9 +19,14 @@ from app.cli import main
 from app.config import InstanceError, load_settings
 from continuity.errors import ContinuityError
 from continuity.tools import publish_operation
+from continuity.transport import Transport
 from continuity.wire import CreateWorkflow
+from tests.cli.commands import Terminal
 from tests.entry import OVERRIDES
 from tests.servers import start, stop
+from tests.web.matrix import EVIDENCE
+
+LONG = "a long passphrase of tests"
 
 
 def run(folder, *arguments):
@@ -50,6 +60,49 @@ def test_whatever_is_run_on_an_instance_leaves_private_files_alone(tmp_path, loo
     assert {"continuity.db", "vault.key", "secret.key", "shred.list", "server.lock"} <= modes.keys()
     assert {name: oct(mode) for name, mode in modes.items() if mode & 0o077} == {}
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc shows what a program has open.")
+def test_a_reply_that_nobody_takes_waits_in_memory_and_in_no_file(fresh_instance, tmp_path):
+    (tmp_path / "spilled").mkdir()
+    server = start(fresh_instance, extra={"TMPDIR": str(tmp_path / "spilled")})
+    try:
+        token = Terminal(server, tmp_path).token("--principal", "evidence-operator")
+        with Transport(server.url, token) as connection:
+            for number in range(20):
+                record = {**EVIDENCE, "event_id": f"e-{number}", "content": "x" * 250_000}
+                connection.call("POST", "/v1/evidence", record)
+        with unread_reply(server.url, token, "/v1/evidence/export/encrypted", {"run_id": "run-1", "passphrase": LONG}):
+            held = open_files(server.process.pid)
+    finally:
+        stop(server)
+
+    assert [name for name in held if name.startswith(str(tmp_path / "spilled"))] == []
+
+
+def open_files(process):
+    held = []
+    for each in Path(f"/proc/{process}/fd").iterdir():
+        # One that was closed since it was listed holds nothing.
+        with suppress(FileNotFoundError):
+            held.append(str(each.readlink()))
+    return held
+
+
+@contextmanager
+def unread_reply(url, token, path, body):
+    """Ask for something long, and take one byte of it."""
+    place, content = urlsplit(url), json.dumps(body).encode()
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        client.connect((place.hostname, place.port))
+        head = (
+            f"POST {path} HTTP/1.1\r\nHost: {place.netloc}\r\nAuthorization: Bearer {token}\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
+        )
+        client.sendall(head.encode() + content)
+        assert client.recv(12) == b"HTTP/1.1 200"
+        yield
 
 
 def instance_of(folder):

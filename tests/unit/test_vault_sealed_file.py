@@ -228,6 +228,12 @@ def parts_of(*pieces: bytes) -> PartReader:
     return PartReader(SealedReader(stream, PASSPHRASE, purpose="backup"))
 
 
+def read_all(content):
+    for _, blocks in parts_of(content):
+        for _ in blocks:
+            pass
+
+
 @pytest.mark.parametrize(
     "content",
     [
@@ -242,7 +248,7 @@ def parts_of(*pieces: bytes) -> PartReader:
 )
 def test_parts_that_are_not_those_of_the_manifest_are_damage(content):
     with pytest.raises(SealedFileError):
-        sum(1 for _, blocks in parts_of(content) for _ in blocks)
+        read_all(content)
 
 
 def test_no_part_has_a_name_that_leads_elsewhere_or_that_another_has():

@@ -6,6 +6,8 @@ import base64
 import copy
 import pickle
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -421,3 +423,25 @@ class TestDestroying:
             files.destroy(path)
 
         assert path.read_bytes() == b"somebody's"
+
+
+MANY_AT_ONCE = """
+import resource, threading
+from continuity.vault.passphrase import Cost, derive
+cost, made = Cost(memory_kib=32_768, time_cost=1, parallelism=1), set()
+use = lambda: made.add(derive("correct horse battery staple", salt=bytes(16), cost=cost))
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+threads = [threading.Thread(target=use) for _ in range(8)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+print(len(made), (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="macOS counts in bytes, Windows does not count")
+def test_many_passphrases_at_once_take_the_memory_of_two():
+    done = subprocess.run([sys.executable, "-c", MANY_AT_ONCE], capture_output=True, text=True, check=True)
+
+    made, mib = map(int, done.stdout.split())
+    assert made == 1
+    assert mib < 3 * 32

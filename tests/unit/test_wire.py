@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from continuity import wire
 from continuity.errors import MalformedError
+from continuity.evidence import SearchEvidence
 
 DEFINITION = {"name": "publish", "tool": "directory.publish"}
 BEGIN = {"name": "publish", "run_id": "r1", "attempt_id": "a1"}
@@ -264,3 +265,11 @@ def test_secrets_and_free_text_are_shown_in_no_repr(name):
     for member in members(cls):
         if member.name in hidden:
             assert f"{member.name}=" not in shown
+
+
+@pytest.mark.parametrize("words", ["", "%", " ".join("abcdefghi"), "a" * 201])
+def test_a_search_that_is_refused_names_the_field_that_was_sent(words):
+    with pytest.raises(MalformedError, match=r"^query must be"):
+        SearchEvidence.from_json({"query": words})
+    with pytest.raises(MalformedError, match=r"^q must be"):
+        SearchEvidence.from_query({"q": words})

@@ -45,6 +45,7 @@ ELSEWHERE = {
     "thread.created": "tests/integration/test_audit_threads.py",
     "thread.deletion_begun": "tests/integration/test_audit_threads.py",
     "thread.deleted": "tests/integration/test_audit_threads.py",
+    "thread.trimmed": "tests/integration/test_services_threads.py",
 }  # fmt: skip
 """Actions that need another stage, and where they are driven."""
 

@@ -11,12 +11,10 @@ from app.config import load_settings
 from app.pages.problems import PAGE_BLUEPRINTS
 from app.wiring import build
 from tests.entry import OVERRIDES
+from tests.web.pages import address_of
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
 BASE = "http://localhost"
-IDENTIFIER = "wf_" + "0" * 32
-SPELLED = {"evidence_id": "er_" + "0" * 32, "seq": 1}
-"""What stands in an address by the name of its part, where it is no id of a workflow."""
 
 
 @pytest.fixture
@@ -28,17 +26,7 @@ def application(fresh_instance):
 
 def addresses(application) -> list[str]:
     """One address of every rule, in order."""
-    with application.test_request_context(base_url=BASE):
-        adapter = application.url_map.bind("localhost")
-        return sorted(
-            {
-                adapter.build(
-                    rule.endpoint, {name: SPELLED.get(name, IDENTIFIER) for name in rule.arguments}, method=method
-                )
-                for rule in application.url_map.iter_rules()
-                for method in rule.methods
-            }
-        )
+    return sorted({address_of(rule) for rule in application.url_map.iter_rules()})
 
 
 def replies(application):

@@ -416,7 +416,7 @@ class TestVerifying:
 
         page = get(ava, CHECK)
         assert "The audit log is whole" in page.text
-        assert "histories of 1 workflows" in page.text
+        assert "So is the history of 1 workflow." in page.text
         last = entries(site)[-1]
         assert (last.action, last.result) == ("audit.verified", "done")
 

@@ -86,6 +86,18 @@ class TestLocking:
         assert get(ada, f"/resume-work/{scene.workflow_id}").status_code == 423
         assert "vault.lock" in actions(site)
 
+    def test_whoever_can_unlock_it_is_led_there_from_a_page_that_it_keeps_shut(self, site, ada):
+        site.person("bob")
+        lock(ada)
+
+        closed, theirs = get(ada, "/resume-work"), get(site.signed_in("bob"), "/resume-work")
+
+        assert closed.status_code == theirs.status_code == 423
+        assert f'href="{VAULT}"' in closed.text
+        assert "Unlock it" in text_of(closed)
+        assert VAULT not in theirs.text
+        assert "until an administrator unlocks the vault" in text_of(theirs)
+
     def test_people_and_credentials_are_decided_about_while_it_is_locked(self, site, ada):
         site.person("bob")
         theirs = site.signed_in("bob")
@@ -156,7 +168,16 @@ class TestLocking:
     def test_locking_twice_changes_nothing(self, site, ada):
         lock(ada)
 
-        assert lock(ada, passphrase="another passphrase", again="another passphrase").status_code == 303
+        assert lock(ada).status_code == 303
+        assert unlock(ada).status_code == 303
+
+    def test_whoever_locks_it_a_second_time_is_told_that_another_passphrase_opens_it(self, site, ada):
+        lock(ada)
+
+        reply = lock(ada, passphrase="another passphrase", again="another passphrase")
+
+        assert reply.status_code == 409
+        assert "under another passphrase: that one opens it" in text_of(reply)
         assert unlock(ada).status_code == 303
 
 

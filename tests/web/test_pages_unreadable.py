@@ -44,7 +44,8 @@ def test_the_list_shows_it_as_unreadable_with_its_key_and_all_others_as_ever(op,
 
     assert reply.status_code == 200
     assert keys_in(reply) == ["after", "Unreadable (key 1)", "before"]
-    assert "Cannot be read; stopped" in text_of(reply)
+    assert "Cannot be read; stopped Not known" in text_of(reply)
+    assert "0 of 0" not in text_of(reply)
 
 
 def test_its_page_says_what_is_wrong_with_which_key_and_what_to_do(op, damaged):

@@ -27,7 +27,7 @@ from app.pages.settings.refusals import Refusal
 from app.pages.settings.vault_view import MODES, VaultView, vault_view
 from app.query import read_query
 from app.vault_life import VaultStatus
-from continuity.errors import ConflictError, SealedError
+from continuity.errors import ConflictError, ForbiddenError, SealedError
 from continuity.services.callers import Caller
 
 __all__ = ["blueprint"]
@@ -60,7 +60,10 @@ def vault_live() -> Response:
     seen = _view(admitted())
     if mark == seen.mark and htmx.wants_fragment():
         return Response(status=_NO_CONTENT)
-    return htmx.render(page="pages/settings/vault_keys.html", fragment="fragments/settings/vault_keys.html", vault=seen)
+    return htmx.render(
+        page="pages/settings/vault_keys.html", fragment="fragments/settings/vault_keys.html", vault=seen,
+        is_answer=htmx.wants_fragment(),
+    )  # fmt: skip
 
 
 @blueprint.get("/settings/vault/lock")
@@ -86,7 +89,13 @@ def vault_lock() -> Response:
         )
 
     def lock(caller: Caller) -> None:
-        wiring().vault_life.lock(caller, secret(PASSPHRASE) or None)
+        try:
+            wiring().vault_life.lock(caller, secret(PASSPHRASE) or None)
+        except ForbiddenError as error:
+            if error.code != forms.WRONG_PASSPHRASE:
+                raise
+            # The page of a vault that is locked has no field of this form to say it beside.
+            raise ConflictError(error.message) from None
 
     return _act(sent, lock, done="vault_locked")
 
