@@ -41,12 +41,13 @@ class Connections:
         """
         parts = urlsplit(url)
         self._prefix = parts.path
+        plain, secure = self._pools()
         self._pool: urllib3.HTTPConnectionPool
         if parts.scheme == "http":
-            self._pool = _HTTPPool(parts.hostname or "", parts.port, maxsize=most)
+            self._pool = plain(parts.hostname or "", parts.port, maxsize=most)
             return
         is_folder = Path(trusted).is_dir()
-        self._pool = _HTTPSPool(
+        self._pool = secure(
             parts.hostname or "", parts.port, maxsize=most, cert_reqs="CERT_REQUIRED",
             ssl_context=create_urllib3_context(ssl_minimum_version=ssl.TLSVersion.TLSv1_2),
             ca_certs=None if is_folder else trusted, ca_cert_dir=trusted if is_folder else None,
@@ -80,6 +81,10 @@ class Connections:
     def close(self) -> None:
         """Close the idle connections."""
         self._pool.close()
+
+    @staticmethod
+    def _pools() -> tuple[type[urllib3.HTTPConnectionPool], type[urllib3.HTTPSConnectionPool]]:
+        return _HTTPPool, _HTTPSPool
 
 
 class _DeadlineReader(io.RawIOBase):
@@ -152,3 +157,27 @@ class _HTTPPool(urllib3.HTTPConnectionPool):
 
 class _HTTPSPool(urllib3.HTTPSConnectionPool):
     ConnectionCls = _HTTPSConnection
+
+
+class _PatientConnection(_OneWrite, urllib3.connection.HTTPConnection):
+    """A reply may last: its read timeout is for each wait, not for the whole."""
+
+
+class _PatientSecureConnection(_OneWrite, urllib3.connection.HTTPSConnection):
+    """As `_PatientConnection`."""
+
+
+class _PatientPool(urllib3.HTTPConnectionPool):
+    ConnectionCls = _PatientConnection
+
+
+class _PatientSecurePool(urllib3.HTTPSConnectionPool):
+    ConnectionCls = _PatientSecureConnection
+
+
+class StreamConnections(Connections):
+    """Connections for replies that go on for minutes: seconds to read are those without a single byte."""
+
+    @staticmethod
+    def _pools() -> tuple[type[urllib3.HTTPConnectionPool], type[urllib3.HTTPSConnectionPool]]:
+        return _PatientPool, _PatientSecurePool

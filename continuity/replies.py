@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NoReturn
 
 from continuity.errors import (
+    ConflictError,
     ContinuityError,
     MalformedError,
     SealedError,
@@ -68,6 +69,8 @@ def _refusal(status: int, headers: Mapping[str, str], value: Mapping[str, Any]) 
         message = f"The server answered {status} without saying why."
         cls = _BY_STATUS.get(status, TransportError)
         error = cls(message)
+    if isinstance(error, ConflictError) and isinstance(named, dict) and isinstance(named.get("current"), dict):
+        error.current = named["current"]
     retry_after_s = _retry_after_s(headers)
     if retry_after_s is not None and isinstance(error, ThrottledError | UnavailableError):
         error.retry_after_s = retry_after_s

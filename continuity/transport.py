@@ -24,7 +24,8 @@ import re
 import ssl
 import threading
 import time
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
 from http.cookiejar import DefaultCookiePolicy
 from types import TracebackType
 from typing import Any, ClassVar, Final, NoReturn, Protocol, Self
@@ -35,7 +36,7 @@ from requests.adapters import BaseAdapter
 from requests.utils import DEFAULT_CA_BUNDLE_PATH
 
 from continuity.addresses import checked_url
-from continuity.connections import USER_AGENT, Connections
+from continuity.connections import USER_AGENT, Connections, StreamConnections
 from continuity.errors import (
     MalformedError,
     NotReachedError,
@@ -61,6 +62,7 @@ REPLY_BYTES: Final = 2 * 1024 * 1024
 VIEW_BYTES: Final = 64 * 1024 * 1024
 """Room for the view of a workflow with 200 operations and their late receipts."""
 _OK: Final = 200
+_EVENTS: Final = "text/event-stream"
 
 _PROOFS: Final = ("Authorization", "Cookie", "X-CSRF-Token")
 _UNKNOWN: Final = "Whether the request took effect is unknown."
@@ -107,6 +109,7 @@ class Connection:
         self._adapter = adapter
         self._lock = threading.Lock()
         self._carrier: _Carrier | None = None
+        self._streamer: _Carrier
         self._process = 0
 
     def __repr__(self) -> str:
@@ -130,6 +133,7 @@ class Connection:
             carrier, self._carrier = self._carrier, None
         if carrier is not None and self._process == os.getpid():
             carrier.close()
+            self._streamer.close()
 
     def call(
         self,
@@ -183,19 +187,59 @@ class Connection:
         self._read(status, headers, reply)
         raise TransportError(f"The server answered {status} with something that is not its contract.")
 
+    @contextmanager
+    def stream(self, path: str, *, headers: Mapping[str, str], idle_s: float) -> Iterator[Iterator[bytes]]:
+        """Open one stream of events, once; leaving the block closes its connection.
+
+        Args:
+            path: As for `call`.
+            headers: Headers beside those that say who asks, ``Last-Event-ID`` for example.
+            idle_s: Seconds without a byte after which the stream is given up.
+
+        Yields:
+            Pieces of the stream as they come, until the server ends it.
+
+        Raises:
+            ContinuityError: As `call`; on the way too, where the stream breaks.
+        """
+        timeout, asking = (self._connect_timeout_s, idle_s), {**self._proof(), **headers, "Accept": "text/event-stream"}
+        request = f"GET {path.partition('?')[0]}"
+        with self._going_wrong(request):
+            response = self._carrying(streams=True).send("GET", path, None, headers=asking, timeout=timeout)
+        try:
+            with self._going_wrong(request):
+                if response.status != _OK or _EVENTS not in response.headers.get("Content-Type", ""):
+                    self._read(response.status, response.headers, _read_bounded(response, REPLY_BYTES))
+                    raise TransportError("The server answered with no stream of events.")
+            yield self._pieces(response, request)
+        finally:
+            # Unread: the connection cannot serve another request.
+            response.close()
+
+    def _pieces(self, response: urllib3.BaseHTTPResponse, request: str) -> Iterator[bytes]:
+        with self._going_wrong(request):
+            while piece := response.read1(_READ_BYTES, decode_content=False):
+                yield piece
+
+    @contextmanager
+    def _going_wrong(self, request: str) -> Iterator[None]:
+        """Turn what goes wrong on the way into a `TransportError`."""
+        try:
+            yield
+        except (
+            requests.RequestException, urllib3.exceptions.HTTPError, http.client.HTTPException, OSError, ValueError,
+        ) as error:  # fmt: skip
+            _forget_token(error)
+            raise self._failure(error, request) from error
+
     def _sent(
         self, method: str, path: str, body: Mapping[str, Any] | None, *, most_bytes: int,
         reply_timeout_s: float | None,
     ) -> tuple[int, Mapping[str, str], bytes]:  # fmt: skip
         data = None if body is None else canonical_bytes(body)
         timeout = (self._connect_timeout_s, self._reply_timeout_s if reply_timeout_s is None else reply_timeout_s)
-        try:
+        with self._going_wrong(f"{method} {path.partition('?')[0]}"):
             status, headers, reply = self._exchange(method, path, data, timeout=timeout, most_bytes=most_bytes)
-        except (
-            requests.RequestException, urllib3.exceptions.HTTPError, http.client.HTTPException, OSError, ValueError,
-        ) as error:  # fmt: skip
-            _forget_token(error)
-            raise self._failure(error, f"{method} {path.partition('?')[0]}") from error
         self._heard(headers)
         return status, headers, reply
 
@@ -237,13 +281,14 @@ class Connection:
             response.close()
             response.release_conn()
 
-    def _carrying(self) -> _Carrier:
+    def _carrying(self, *, streams: bool = False) -> _Carrier:
         """Return what carries requests in this process: a forked child must not read its parent's replies."""
         with self._lock:
             if self._carrier is None or self._process != os.getpid():
                 self._carrier = _carrier_to(self.url, self._ca_file, self._adapter)
+                self._streamer = _carrier_to(self.url, self._ca_file, self._adapter, made=StreamConnections)
                 self._process = os.getpid()
-            return self._carrier
+            return self._streamer if streams else self._carrier
 
 
 class Transport(Connection):
@@ -370,10 +415,12 @@ class _Carrier(Protocol):
         """Close the idle connections."""
 
 
-def _carrier_to(url: str, ca_file: str | None, adapter: Adapter | None) -> _Carrier:
+def _carrier_to(
+    url: str, ca_file: str | None, adapter: Adapter | None, *, made: type[Connections] = Connections
+) -> _Carrier:
     if adapter is not None:
         return _Adapted(url, adapter)
-    return Connections(url, most=POOL_CONNECTIONS, trusted=ca_file or DEFAULT_CA_BUNDLE_PATH)
+    return made(url, most=POOL_CONNECTIONS, trusted=ca_file or DEFAULT_CA_BUNDLE_PATH)
 
 
 class _Adapted:

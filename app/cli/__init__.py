@@ -29,6 +29,7 @@ NOUNS: Final[dict[str, str]] = {
     "serve": "Serve HTTP.",
     "status": "Show where the instance stands and what needs a person.",
     "continuity": "Credentials, and the work that they are for.",
+    "threads": "Conversations with agents: see them, run the agents.",
     "users": "Make and change accounts, on the host.",
     "vault": "Lock, unlock, rotate and check the vault.",
     "observations": "What was attempted and what it cost: import, export, recount.",

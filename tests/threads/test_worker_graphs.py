@@ -1,0 +1,89 @@
+"""A worker runs graphs that were compiled elsewhere."""
+
+from __future__ import annotations
+
+import secrets
+
+import pytest
+
+pytest.importorskip("langgraph")
+
+from continuity.threads.agents import Chat, ClientPolicy, define_agent
+from continuity.threads.claims import WorkerClient
+from continuity.threads.worker import ThreadWorker
+from tests.threads.graphs import ALL, asking, echoing, saver_of
+
+
+@pytest.fixture
+def working(town, tmp_path):
+    """Make a worker and a thread of a graph."""
+    workers = []
+
+    def make(graph, **options):
+        name = f"agent-{secrets.token_hex(4)}"
+        options = {
+            "client": ClientPolicy(public=True), "controls": ALL, "checkpointer": saver_of(tmp_path), **options,
+        }  # fmt: skip
+        agent = define_agent(name=name, graph=graph, **options)
+        reported = []
+        worker = ThreadWorker(WorkerClient(town.url, town.worker_token(name)), [agent], report=reported.append)
+        worker.reported = reported
+        worker.__enter__()
+        workers.append(worker)
+        ann = town.talker()
+        return worker, ann, ann.create("talk", name)["thread_id"]
+
+    yield make
+    for worker in workers:
+        worker.__exit__(None, None, None)
+
+
+def replies(ann, thread, **by_name):
+    """Answer what is asked, by what is shown."""
+    for waiting in ann.snapshot(thread)["waiting"]:
+        name = waiting["shown"]["what"]
+        if waiting["state"] == "open" and name in by_name:
+            ann.reply(thread, waiting["waiting_id"], by_name[name], revision=waiting["revision"])
+
+
+def asked(ann, thread):
+    return sorted(w["shown"]["what"] for w in ann.snapshot(thread)["waiting"] if w["state"] == "open")
+
+
+def test_a_graph_says_its_answer(working):
+    worker, ann, thread = working(echoing().compile())
+    ann.message(thread, "Hello")
+    assert worker.run_one()
+    snapshot = ann.snapshot(thread)
+    assert worker.reported == []
+    assert [m["content"] for m in snapshot["messages"]] == ["Hello", "You said: Hello"]
+    assert {m["status"] for m in snapshot["messages"]} == {"done"}
+    assert snapshot["thread"]["state"] == "idle"
+    assert snapshot["runs"][-1]["output"] == "You said: Hello"
+    assert not worker.run_one()
+    ann.message(thread, "Again")
+    worker.run_one()
+    assert ann.snapshot(thread)["messages"][-1]["content"] == "You said: Again"
+
+
+@pytest.mark.parametrize("order", [("first", "inner"), ("inner", "first")])
+def test_questions_side_by_side_nested_and_one_after_the_other_are_answered_in_any_order(working, order):
+    worker, ann, thread = working(asking().compile(), state_profile="graph", chat=Chat("message", "answer"))
+    given = {"first": True, "inner": "yes", "second": 7}
+    ann.message(thread, "Go")
+    worker.run_one()
+    assert asked(ann, thread) == ["first", "inner"]
+    for name in order:
+        assert ann.snapshot(thread)["thread"]["state"] == "waiting"
+        replies(ann, thread, **{name: given[name]})
+    worker.run_one()
+    assert asked(ann, thread) == ["second"]
+    replies(ann, thread, **given)
+    worker.run_one()
+    snapshot = ann.snapshot(thread)
+    assert worker.reported == []
+    assert snapshot["runs"][-1]["output"] == "done"
+    assert snapshot["messages"][-1]["content"] == "done"
+    assert [run["state"] for run in snapshot["runs"]] == ["waiting", "waiting", "settled"]
+    values = worker._graphs[next(iter(worker._graphs))].get_state({"configurable": {"thread_id": thread}}).values
+    assert sorted(values["said"]) == [["inner", "yes"], ["two", True, 7]]
