@@ -1,5 +1,5 @@
 # Two commands for a machine that has Python 3.11+ and make, nothing else:
-#   make demo [ARGS=--exit]     a server, a killed worker, a second one, one published document
+#   make demo [ARGS=--exit]     a server, killed workers, others that go on: one document, one cancelled order
 #   make test                   everything that CI checks
 # What runs for minutes is `make soak`, and CI's nightly mode: ATMEM_NIGHTLY=1 .ci/run
 
@@ -18,9 +18,10 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python;
 help:
 	@sed -n 's/^#   make/make/p' Makefile
 
-# The server with exactly the locked packages, each checked against its hash, then this project itself.
-$(VENV)/.server: requirements/server.lock $(BUILD_INPUTS) | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --require-hashes --requirement requirements/server.lock
+# The server and LangChain, for the agent of the demo, with exactly the locked packages, each checked against its hash,
+# then this project itself.
+$(VENV)/.demo: requirements/demo.lock $(BUILD_INPUTS) | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --require-hashes --requirement requirements/demo.lock
 	$(BIN)/python -m pip install --quiet --no-deps --editable .
 	@touch $@
 
@@ -28,13 +29,13 @@ $(VENV)/.server: requirements/server.lock $(BUILD_INPUTS) | $(BIN)/python
 $(VENV)/.dev: requirements/dev.lock $(BUILD_INPUTS) | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --require-hashes --requirement requirements/dev.lock
 	$(BIN)/python -m pip install --quiet --no-deps --editable .
-	@touch $@ $(VENV)/.server
+	@touch $@ $(VENV)/.demo
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed on the path (or PYTHON=/path/to/python3)." >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
-demo: $(VENV)/.server
+demo: $(VENV)/.demo
 	@$(BIN)/atmem demo $(ARGS)
 
 lint: $(VENV)/.dev
@@ -69,6 +70,8 @@ lock: | $(BIN)/python
 	$(VENV)/lock/bin/python -m pip install --quiet 'uv>=0.9,<1'
 	$(LOCK) --extra server --extra postgres --output-file requirements/server.lock
 	$(LOCK) --extra dev --constraint requirements/server.lock --output-file requirements/dev.lock
+	$(LOCK) --extra server --extra postgres --extra threads --constraint requirements/dev.lock \
+		--output-file requirements/demo.lock
 	for version in 1.1.5 1.2.12; do $(LOCK) --extra server --extra postgres --extra langchain \
 		requirements/langgraph/tests.in requirements/langgraph/$$version.in --constraint requirements/server.lock \
 		--output-file requirements/langgraph/$$version.lock || exit 1; done

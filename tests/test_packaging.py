@@ -91,7 +91,7 @@ def test_the_build_pins_the_packages_that_carry_the_front_end():
     assert pinned == {file.distribution for file in vendored.VENDORED}
 
 
-@pytest.mark.parametrize("name", ["server.lock", "dev.lock"])
+@pytest.mark.parametrize("name", ["server.lock", "demo.lock", "dev.lock"])
 def test_every_locked_package_has_a_hash_and_no_address(name):
     text = (ROOT / "requirements" / name).read_text(encoding="utf-8")
     blocks = text.replace("\\\n", " ").splitlines()
@@ -101,14 +101,14 @@ def test_every_locked_package_has_a_hash_and_no_address(name):
 
 
 def test_the_locks_agree():
-    """`make demo` and `make test` install the same versions of what both need."""
+    """A server, `make demo` and `make test` install the same versions of what they have in common."""
     versions = [
         {
             line.split(" ")[0]
             for line in (ROOT / "requirements" / name).read_text(encoding="utf-8").splitlines()
             if "==" in line
         }
-        for name in ("server.lock", "dev.lock")
+        for name in ("server.lock", "demo.lock", "dev.lock")
     ]
 
-    assert versions[0] <= versions[1]
+    assert versions[0] <= versions[1] <= versions[2]
