@@ -17,7 +17,7 @@ from continuity.errors import ContinuityError
 from continuity.threads.agents import Agent
 from continuity.threads.claims import Claimed, ClaimLostError, WorkerClient
 from continuity.threads.holding import Holding
-from continuity.threads.places import Waiting, ordinal_of, waiting_in
+from continuity.threads.places import Waiting, numbered, waiting_in
 from continuity.threads.segments import MODES, End, Segment
 from continuity.threads.words import RUN
 from continuity.threads.worker import FINAL, IDLE_S, LONGEST_WAIT_S, Report
@@ -143,8 +143,8 @@ async def _stored(segment: Segment) -> tuple[Any, list[tuple[Waiting, int]]]:
     """Return what is stored of a thread, and its questions with their ordinals."""
     state = await segment.graph.aget_state(segment.config, subgraphs=True)
     saver = segment.graph.checkpointer
-    found = [(each, ordinal_of(each, await saver.aget_tuple(each.config))) for each in waiting_in(state)]
-    return state, found
+    found = [(each, await saver.aget_tuple(each.config)) for each in waiting_in(state)]
+    return state, numbered(found)
 
 
 def _unheard(_text: str) -> None:

@@ -4,6 +4,8 @@ Rules:
 
 * A question's place is the innermost task that asks and how many answers that task has had: the id of an interrupt is
   another one from version to version, and is read only in the moment in which it is answered.
+* A task asks no more once something that it gives is stored, whatever question is still stored beside it: LangGraph
+  before 1.2.24 shows the last question of a task until the whole step is over.
 * Replies are given to the questions whose places they name. Whoever still waits is entered again and asks again. A
   reply whose question is answered in the checkpoint already changes nothing.
 * Without any reply to give, the graph goes on from its checkpoint: nodes that had begun begin again.
@@ -13,7 +15,7 @@ Source: design of threads; LangGraph 1.1.5 to 1.2.24.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -21,6 +23,8 @@ from continuity.threads.telling import as_json, shortened
 from continuity.threads.words import QUESTION
 
 _RESUME: Final = "__resume__"
+_ASKING: Final = frozenset({_RESUME, "__interrupt__", "__error__", "__error_source_node__"})
+"""What LangGraph stores of a task that has given nothing yet."""
 _HITL: Final = "action_requests"
 _DECISIONS: Final[dict[str, Any]] = {
     "type": "object",
@@ -72,12 +76,27 @@ def waiting_in(state: Any) -> Iterator[Waiting]:
             yield Waiting(str(task.id), state.config, str(interrupt.id), interrupt.value)
 
 
-def ordinal_of(waiting: Waiting, stored: Any) -> int:
-    """Return how many answers a task has had, from its graph's stored checkpoint."""
-    for task, channel, value in stored.pending_writes or () if stored is not None else ():
-        if task == waiting.task and channel == _RESUME:
-            return len(value) if isinstance(value, list) else 1
-    return 0
+def ordinal_of(waiting: Waiting, stored: Any) -> int | None:
+    """Return how many answers a task has had, from its graph's stored checkpoint; None if it asks no more."""
+    written = [
+        (channel, value)
+        for task, channel, value in (stored.pending_writes or () if stored is not None else ())
+        if task == waiting.task
+    ]
+    if any(channel not in _ASKING for channel, _ in written):
+        return None
+    answered: Any = next((value for channel, value in written if channel == _RESUME), [])
+    return len(answered) if isinstance(answered, list) else 1
+
+
+def numbered(found: Iterable[tuple[Waiting, Any]]) -> list[tuple[Waiting, int]]:
+    """Return the tasks that still wait, each with its ordinal.
+
+    Args:
+        found: Each task that `waiting_in` gave, with its graph's stored checkpoint.
+    """
+    ordinals = ((waiting, ordinal_of(waiting, stored)) for waiting, stored in found)
+    return [(waiting, ordinal) for waiting, ordinal in ordinals if ordinal is not None]
 
 
 def answers(found: Sequence[tuple[Waiting, int]], replies: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from continuity.errors import (
 from continuity.threads.agents import Agent
 from continuity.threads.claims import Claimed, ClaimLostError, WorkerClient
 from continuity.threads.holding import Holding
-from continuity.threads.places import Waiting, ordinal_of, waiting_in
+from continuity.threads.places import Waiting, numbered, waiting_in
 from continuity.threads.segments import MODES, End, Segment
 from continuity.threads.words import RUN
 
@@ -177,7 +177,7 @@ def _stored(segment: Segment) -> tuple[Any, list[tuple[Waiting, int]]]:
     """Return what is stored of a thread, and its questions with their ordinals."""
     state = segment.graph.get_state(segment.config, subgraphs=True)
     saver = segment.graph.checkpointer
-    return state, [(waiting, ordinal_of(waiting, saver.get_tuple(waiting.config))) for waiting in waiting_in(state)]
+    return state, numbered((waiting, saver.get_tuple(waiting.config)) for waiting in waiting_in(state))
 
 
 def _unheard(_text: str) -> None:
