@@ -11,6 +11,7 @@ from continuity.services.threads import Threads
 from continuity.services.threads_deletion import ThreadDeletions
 from continuity.services.threads_ledger import ThreadLedger
 from continuity.services.threads_reading import ThreadReading
+from continuity.services.threads_standing import ThreadStanding
 from continuity.services.threads_upkeep import ThreadUpkeep
 from continuity.services.threads_work import ThreadWork
 from continuity.store.store import Store
@@ -22,6 +23,7 @@ class ThreadServices:
 
     acting: Threads
     reading: ThreadReading
+    standing: ThreadStanding
     work: ThreadWork
     deletions: ThreadDeletions
     upkeep: ThreadUpkeep
@@ -34,6 +36,7 @@ def build(store: Store, opener: Opener, audit: AuditLog, *, threads: int) -> Thr
     return ThreadServices(
         acting=Threads(store, ledger, audit),
         reading=ThreadReading(store, ledger, audit),
+        standing=ThreadStanding(store, ledger),
         work=ThreadWork(store, ledger),
         deletions=ThreadDeletions(store, ledger, audit),
         upkeep=ThreadUpkeep(store, ledger),

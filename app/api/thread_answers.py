@@ -109,6 +109,7 @@ class ListedThread(Reply):
     open: int | None = None
     queued: int | None = None
     unreadable: Literal[True] | None = None
+    key_id: int | None = Field(default=None, description="Of one that does not open: the master key of its data key.")
 
 
 class ThreadPage(Reply):

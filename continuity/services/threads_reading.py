@@ -94,8 +94,13 @@ class ThreadReading:
         """Make what shows rows."""
         object.__setattr__(self, "views", ThreadViews(self.ledger))
 
-    def snapshot(self, caller: Caller, thread_id: str) -> dict[str, Any]:
+    def snapshot(self, caller: Caller, thread_id: str, *, is_following: bool = False) -> dict[str, Any]:
         """Return everything that a client needs at one position of the journal.
+
+        Args:
+            caller: Who asks.
+            thread_id: Which thread.
+            is_following: A page that somebody has open looks again by itself: one entry in `LOOK_S` is enough.
 
         Returns:
             ``format, thread, runs`` (the newest 20, oldest first), ``messages`` (the newest 50 and all that have not
@@ -128,7 +133,7 @@ class ThreadReading:
             }
 
         snapshot, now_us = self._current(caller, thread_id, read)
-        self._note(caller, thread_id, now_us, is_following=False)
+        self._note(caller, thread_id, now_us, is_following=is_following)
         return snapshot
 
     def journal(
@@ -240,7 +245,7 @@ class ThreadReading:
 
         Returns:
             ``threads`` (as in a snapshot, with ``run`` and how many requests are ``open`` and inputs ``queued``; one
-            that does not open has ``thread_id, state, unreadable``), ``next_cursor`` or None.
+            that does not open has ``thread_id, state, unreadable, key_id``), ``next_cursor`` or None.
 
         Raises:
             ForbiddenError: Callers of this kind own none, or may not see those of others.

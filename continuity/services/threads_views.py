@@ -61,7 +61,9 @@ class ThreadViews:
         try:
             opened = self.ledger.unseal(row, self.ledger.facts(row))
         except (ConflictError, DecryptionError, IntegrityError):
-            return {"thread_id": row.thread_id, "state": row.state, "unreadable": True}
+            return {
+                "thread_id": row.thread_id, "state": row.state, "unreadable": True, "key_id": row.wrapping_key_id,
+            }  # fmt: skip
         head, run = opened.head, opened.head.run
         return {
             **self.thread(connection, opened),

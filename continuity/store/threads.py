@@ -194,6 +194,19 @@ def page(
     return connection.execute(HEADS.where(*wanted).order_by(threads.c.thread_pk.desc()).limit(count)).all()
 
 
+def counts(connection: Connection, states: Sequence[str], workspaces: Sequence[int], *, most: int) -> dict[str, int]:
+    """Count living threads of workspaces by state, each up to `most`: what it costs does not grow with their number."""
+    found = {}
+    for state in states:
+        each = sa.select(threads.c.thread_pk).where(
+            threads.c.workspace_pk.in_(workspaces), threads.c.state == state, threads.c.deleted_at.is_(None)
+        )
+        found[state] = int(
+            connection.execute(sa.select(sa.func.count()).select_from(each.limit(most).subquery())).scalar_one()
+        )
+    return found
+
+
 def insert_thread(connection: Connection, *, partition: Mapping[str, Any], thread: Mapping[str, Any]) -> int:
     """Insert a thread and its data key; returns its ``thread_pk``."""
     connection.execute(sa.insert(partitions).values(**partition))
