@@ -18,6 +18,7 @@ from app.api import (
     documentation,
     evidence,
     grants,
+    keys,
     observers,
     operators,
     session,
@@ -57,6 +58,7 @@ BLUEPRINTS = (
     operators.blueprint,
     evidence.blueprint,
     capture.blueprint,
+    keys.blueprint,
     threads.blueprint,
     thread_workers.blueprint,
 )

@@ -1,4 +1,4 @@
-"""What the server answers about evidence and capture, as OpenAPI shows it; see `app.api.answers`."""
+"""What the server answers about evidence, capture and keys, as OpenAPI shows it; see `app.api.answers`."""
 
 from __future__ import annotations
 
@@ -193,3 +193,39 @@ class RetentionReply(Reply):
 class CaptureReply(Reply):
     capture_mode: Literal["full", "metadata", "off"]
     blocking: Blocking
+
+
+class PassphraseNeeded(Reply):
+    """For which requests the source of the key needs a passphrase."""
+
+    lock: bool
+    unlock: bool
+    rotate: bool
+
+
+class VaultRotation(Reply):
+    """The last rotation; it is over with state `done`, or `held` when data keys do not open."""
+
+    state: Literal["adding", "announced", "running", "retiring", "done", "held"]
+    old_key_id: int
+    new_key_id: int
+    total: int = Field(description="Data keys when it began.")
+    done: int
+    unreadable: int
+    started: Seconds
+    finished: Seconds | None
+
+
+class VaultSettings(Reply):
+    """Where the vault's keys stand."""
+
+    format: int
+    capture_mode: Literal["full", "metadata", "off"]
+    locked: bool
+    locked_since: Seconds | None
+    key_source: Literal["file", "environment", "passphrase", "transit"]
+    key_id: int
+    passphrase_needed: PassphraseNeeded
+    servers_with_keys: int = Field(description="Serving processes that said lately that they have the keys.")
+    servers_without_keys: int
+    rotation: VaultRotation | None

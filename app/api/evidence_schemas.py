@@ -1,6 +1,6 @@
-"""What travels to the server about evidence and capture, as OpenAPI shows it; see `app.api.schemas`.
+"""What travels to the server about evidence, capture and keys, as OpenAPI shows it; see `app.api.schemas`.
 
-One model a class of `continuity.evidence`. Nothing is parsed with these.
+One model a class of `continuity.evidence` and `continuity.key_requests`. Nothing is parsed with these.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from continuity.evidence import TIME_MAX_S
 
 Moment = Annotated[float, Field(ge=0, le=TIME_MAX_S)]
 PageSize = Annotated[int, Field(ge=1, le=limits.PAGE_MAX)]
+Passphrase = Annotated[str, Field(json_schema_extra={"format": "password"})]
 Position = Annotated[int, Field(ge=0, le=999_999_999)]
 
 
@@ -78,7 +79,7 @@ class EncryptedExport(Request):
     """A run or workflow, sealed under a passphrase of 12 to 1,024 characters."""
 
     run_id: Identifier
-    passphrase: Annotated[str, Field(json_schema_extra={"format": "password"})]
+    passphrase: Passphrase
 
     model_config = ConfigDict(
         json_schema_extra={"example": {"run_id": "run_1", "passphrase": "of your own, nobody else's"}}
@@ -112,3 +113,38 @@ class CaptureMode(Request):
     capture_mode: Literal["full", "metadata", "off"]
 
     model_config = ConfigDict(json_schema_extra={"example": {"capture_mode": "full"}})
+
+
+class LockVault(Request):
+    """Stop everything sealed; `confirmation` is the word lock."""
+
+    confirmation: Literal["lock"]
+    passphrase: Passphrase | None = Field(
+        default=None,
+        description="Of 12 to 1,024 characters; needed where `passphrase_needed.lock` says so. It alone unlocks.",
+    )
+
+    model_config = ConfigDict(
+        json_schema_extra={"example": {"confirmation": "lock", "passphrase": "of your own, nobody else's"}}
+    )
+
+
+class UnlockVault(Request):
+    """Let everything go on."""
+
+    passphrase: Passphrase | None = Field(
+        default=None, description="That of the lock or of the vault, where `passphrase_needed.unlock` says so."
+    )
+
+    model_config = ConfigDict(json_schema_extra={"example": {"passphrase": "of your own, nobody else's"}})
+
+
+class RotateVault(Request):
+    """Put a new master key in place of the one that there is; `confirmation` is the word rotate."""
+
+    confirmation: Literal["rotate"]
+    passphrase: Passphrase | None = Field(
+        default=None, description="That of the vault, where `passphrase_needed.rotate` says so."
+    )
+
+    model_config = ConfigDict(json_schema_extra={"example": {"confirmation": "rotate"}})

@@ -60,6 +60,11 @@ _EVIDENCE_ROUTES: Final[Mapping[str, Route]] = {
     "capture.change": Route(
         evidence_answers.CaptureReply, evidence_schemas.CaptureMode, ("capture_in_use",), needs_vault=True
     ),
+    "keys.show": Route(evidence_answers.VaultSettings),
+    # Not `needs_vault`: a vault that is locked stays so. Without the keys of an open one there is nothing to lock.
+    "keys.lock": Route(evidence_answers.VaultSettings, evidence_schemas.LockVault, statuses=("423",)),
+    "keys.unlock": Route(evidence_answers.VaultSettings, evidence_schemas.UnlockVault),
+    "keys.rotate": Route(evidence_answers.VaultSettings, evidence_schemas.RotateVault, needs_vault=True),
 }  # fmt: skip
 
 _THREAD: Final = ("thread_deleted", "request_conflict")

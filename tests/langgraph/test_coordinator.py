@@ -146,13 +146,18 @@ def test_it_never_grants_rotates_locks_deletes_stops_or_confirms(hall):
         "/v1/evidence/revoke": {"principal_id": "hall-operator"},
         "/v1/evidence/delete": {"run_id": workflow_id, "confirmation": workflow_id},
         "/v1/evidence/settings/rotate": {"confirmation": "rotate"},
-        "/v1/evidence/settings/lock": {"confirmation": "lock"},
+        "/v1/evidence/settings/lock": {"confirmation": "lock", "passphrase": "seven lanterns above the harbour"},
+        "/v1/evidence/settings/unlock": {"passphrase": "seven lanterns above the harbour"},
+        "/v1/evidence/settings/capture-mode": {"capture_mode": "off"},
         f"/v1/continuity/{workflow_id}/abandon": {"name": "send", "reason": "No."},
         f"/v1/continuity/{workflow_id}/confirm": decision,
     }
     for path, body in bodies.items():
-        with pytest.raises((ForbiddenError, NotFoundError)):
+        # And no NotFoundError: every one of these is there, and is refused for what the credential is.
+        with pytest.raises(ForbiddenError):
             transport.call("POST", path, body)
+    with pytest.raises(ForbiddenError):
+        transport.call("GET", "/v1/evidence/settings")
     assert client.get_workflow(workflow_id)["operations"][0]["status"] == "pending"
 
 

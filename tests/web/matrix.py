@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from app import vault_life
 from app.auth import principals, tokens
 from app.auth.accounts import LOCAL
 from app.auth.requests import GrantRequest, RevokeRequest
@@ -207,6 +208,8 @@ class Row:
     method: str
     request: Callable[[World, Target, str], tuple[str, Any]]
     expected: Mapping[str, int]
+    after: Callable[[World], object] = lambda _world: None
+    """Puts right again what the request has changed for everybody."""
 
 
 def _table(*rules: tuple[tuple[str, ...], int]) -> dict[str, int]:
@@ -394,6 +397,24 @@ EXPECTED: dict[str, Row] = {
     "capture.change": Row(
         "none", "POST", _fixed("/v1/evidence/settings/capture-mode", {"capture_mode": "full"}), ADMINISTRATORS
     ),
+    "keys.show": Row("none", "GET", _fixed("/v1/evidence/settings"), ADMINISTRATORS),
+    "keys.lock": Row(
+        "none",
+        "POST",
+        _fixed("/v1/evidence/settings/lock", {"confirmation": "lock", "passphrase": PASSPHRASE}),
+        ADMINISTRATORS,
+        after=lambda world: world.site.wiring.vault_life.unlock(vault_life.LOCAL, PASSPHRASE),
+    ),
+    "keys.unlock": Row(
+        "none", "POST", _fixed("/v1/evidence/settings/unlock", {"passphrase": PASSPHRASE}), ADMINISTRATORS
+    ),
+    "keys.rotate": Row(
+        "none",
+        "POST",
+        _fixed("/v1/evidence/settings/rotate", {"confirmation": "rotate"}),
+        ADMINISTRATORS,
+        after=lambda world: world.site.wiring.vault_life.run(lambda _progress: None),
+    ),
     **thread_rows.rows(Row, askers=_table((MACHINES, 403), (tuple(PEOPLE), 403))),
 }
 """By endpoint. A route without a row fails `test_every_route_has_a_row`."""
@@ -424,4 +445,6 @@ def ask(world: World, endpoint: str, asker: str) -> Any:
     reply = session.send(row.method, path, body)
     if endpoint == "session.change_password" and reply.status_code == 200:
         world.site.passwords[session.name] = body["new_password"]
+    if reply.status_code == 200:
+        row.after(world)
     return reply

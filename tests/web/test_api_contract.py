@@ -20,7 +20,7 @@ from app.api.documentation import ERRORS, ROUTES, document, documented, method_o
 from app.auth import requests
 from app.auth.admission import public
 from app.cli import main
-from continuity import evidence, thread_requests, wire
+from continuity import evidence, key_requests, thread_requests, wire
 from continuity.errors import CONFLICT_CODES
 from continuity.store import schema as store_schema
 from continuity.wire import Fields
@@ -160,6 +160,7 @@ MIRRORED = [
     requests.ChangePasswordRequest, requests.ReauthenticateRequest, requests.GrantRequest, requests.RevokeRequest,
     events.Event, evidence.RecordEvidence, evidence.SearchEvidence, evidence.Reconstruct, evidence.ManifestRequest,
     evidence.EncryptedExport, evidence.PlaintextExport, evidence.Retention, evidence.CaptureMode,
+    key_requests.LockVault, key_requests.UnlockVault, key_requests.RotateVault,
     thread_requests.NewThread, thread_requests.SayRequest, thread_requests.ControlRequest,
     thread_requests.ReplyRequest, thread_requests.AgentDeclaration, thread_requests.DeclareAgents,
     thread_requests.ClaimRequest,
@@ -227,7 +228,7 @@ def parser_of(name):
         return lambda value: Fields(value).finish()
     if name == "Event":
         return events.parse_event
-    modules = (wire, requests, evidence, thread_requests)
+    modules = (wire, requests, evidence, key_requests, thread_requests)
     parse = next(getattr(module, name) for module in modules if hasattr(module, name)).from_json
     if name == "NewThread":
         # Whom an application acts for is the view's to read, with the header that may say it.
@@ -272,6 +273,9 @@ FULL = {
     "PlaintextExport": {"run_id": "r", "confirmation": "r"},
     "Retention": {"older_than_days": 1, "kind": "workflows", "apply": True, "limit": 1, "cursor": "c"},
     "CaptureMode": {"capture_mode": "full"},
+    "LockVault": {"confirmation": "lock", "passphrase": PASSPHRASE},
+    "UnlockVault": {"passphrase": PASSPHRASE},
+    "RotateVault": {"confirmation": "rotate", "passphrase": PASSPHRASE},
     "NewThread": {"request_id": "r", "name": "n", "agent": "a", "subject": "s"},
     "SayRequest": {"request_id": "r", "content": "c"},
     "ControlRequest": {"request_id": "r", "revision": 1},

@@ -93,6 +93,7 @@ def test_without_the_check_of_kind_and_role_the_matrix_fails(fresh_instance, mon
         doubled = {
             "grants.issue", "grants.revoke", "session.reauthenticate", "session.change_password", "session.logout",
             "observers.submit", "evidence.export_plaintext", "capture.show", "capture.change",
+            "keys.lock", "keys.unlock", "keys.rotate",
         }  # fmt: skip
         # Nobody but who may have threads is taken for an owner, and nobody but a worker for one, by the services too.
         doubled |= {endpoint for endpoint in EXPECTED if endpoint.startswith("thread")}

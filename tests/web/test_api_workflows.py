@@ -495,6 +495,7 @@ ASKED_AS = {
     "evidence.export_plaintext": "person: administrator",
     "capture.show": "person: administrator",
     "capture.change": "person: administrator",
+    "keys.rotate": "person: administrator",
     "operators.index": "operator",
 }
 
