@@ -39,11 +39,12 @@ from pydantic import BaseModel, ValidationError
 from continuity.async_client import AsyncContinuityClient
 from continuity.client import ContinuityClient
 from continuity.decisions.threads.states import Control
-from continuity.integrations.checks import saver_kind
+from continuity.integrations.checks import Untested, saver_kind
 from continuity.thread_requests import AgentDeclaration
 from continuity.threads.governed import GovernedTool
 from continuity.threads.places import dangling_calls
 from continuity.threads.telling import as_json
+from continuity.threads.versions import admit_versions
 from continuity.threads.words import INPUT_MARK
 
 Profile = Literal["agents", "graph"]
@@ -117,6 +118,8 @@ class Agent:
         controls: What clients may do while it runs.
         profile: ``agents``: the state has messages; ``graph``: the input is the state's first update.
         needs_coordinator: It has governed tools.
+        libraries: What runs it; their versions are checked before anything is opened.
+        untested: What the application has said about versions that no test has run on.
         resources: Model, checkpointer and store: each borrowed, a factory, or None.
         compile: Makes the graph of those and of a coordinator's client, None where there is none.
     """
@@ -130,6 +133,8 @@ class Agent:
     controls: frozenset[Control]
     profile: Profile
     needs_coordinator: bool
+    libraries: Sequence[str]
+    untested: Untested
     resources: Mapping[str, Any] = field(repr=False)
     compile: Callable[[Mapping[str, Any], Any], Any] = field(repr=False)
 
@@ -147,8 +152,9 @@ class Agent:
             client: For governed tools; None where there are none.
 
         Raises:
-            ValueError: The checkpointer would not keep what it was told.
+            ValueError: The checkpointer would not keep what it was told, or a library's version is not tested.
         """
+        admit_versions(self.libraries, untested=self.untested)
         with ExitStack() as owned:
             made = {name: _made(given, owned) for name, given in self.resources.items()}
             graph = self.compile(made, client)
@@ -158,6 +164,7 @@ class Agent:
     @asynccontextmanager
     async def aopened(self, client: AsyncContinuityClient | None) -> AsyncIterator[Any]:
         """Do as `opened` for an event loop; factories may also make asynchronous contexts."""
+        admit_versions(self.libraries, untested=self.untested)
         async with AsyncExitStack() as owned:
             made = {name: await _amade(given, owned) for name, given in self.resources.items()}
             graph = self.compile(made, client)
@@ -261,6 +268,7 @@ def define_agent(
     client: ClientPolicy | None = None,
     chat: Chat | None = None,
     controls: Sequence[str] = (),
+    untested_langgraph: Untested = "refuse",
 ) -> Agent:
     """Define an agent: one of LangChain's with a model and tools, or a graph that was compiled elsewhere.
 
@@ -281,6 +289,8 @@ def define_agent(
         client: Who may talk to it and what they see; nobody but its owners' policy when left out.
         chat: Which members of input and output are text.
         controls: Any of ``steer, follow-up, stop, approve``.
+        untested_langgraph: ``"run_without_proof"`` lets a worker run it on versions that no test has run on, with a
+            warning; see `continuity.integrations.governed_langgraph_tools`.
 
     Raises:
         ValueError: Parts that do not go together, or a checkpointer that would not keep what it was told.
@@ -305,12 +315,13 @@ def define_agent(
 
         return assemble(
             name=name, instructions=instructions, tools=tools, middleware=middleware, limits=limits,
-            client=coordinator, response=_structured(output, chat), **made,
+            client=coordinator, response=_structured(output, chat), untested=untested_langgraph, **made,
         )  # fmt: skip
 
     return Agent(
         name, input, output, limits, client or ClientPolicy(), chat, frozenset(map(Control, controls)),
-        state_profile, bool(governed), {"model": model, "checkpointer": checkpointer, "store": store}, compiled,
+        state_profile, bool(governed), ("langgraph",) if model is None else ("langgraph", "langchain"),
+        untested_langgraph, {"model": model, "checkpointer": checkpointer, "store": store}, compiled,
     )  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from langchain_core.messages import HumanMessage, ToolMessage
 
 from continuity.async_client import AsyncContinuityClient
 from continuity.client import ContinuityClient
+from continuity.integrations.checks import Untested
 from continuity.integrations.middleware import GovernedToolsMiddleware
 from continuity.integrations.runner import AsyncGovernedToolRunner, GovernedToolRunner
 from continuity.threads.governed import GovernedTool
@@ -102,7 +103,7 @@ class ApprovalMiddleware(AgentMiddleware):
 def assemble(
     *, name: str, model: Any, instructions: str | None, tools: Sequence[Any], middleware: Sequence[Any],
     checkpointer: Any, store: Any, limits: Any,
-    client: ContinuityClient | AsyncContinuityClient | None, response: Any,
+    client: ContinuityClient | AsyncContinuityClient | None, response: Any, untested: Untested = "refuse",
 ) -> Any:  # fmt: skip
     """Compile the agent.
 
@@ -117,6 +118,7 @@ def assemble(
         limits: `continuity.threads.agents.Limits`.
         client: For governed tools.
         response: The form in which the model must answer, None for text.
+        untested: What the application has said about versions that no test has run on.
     """
     governed = [tool for tool in tools if isinstance(tool, GovernedTool)]
     front: list[AgentMiddleware] = [
@@ -129,7 +131,7 @@ def assemble(
         registered = [tool.registered for tool in governed]
         kind: Any = AsyncGovernedToolRunner if isinstance(client, AsyncContinuityClient) else GovernedToolRunner
         runner = kind(client, registered, namespace=f"threads.{name}", enabled=True)
-        front.append(GovernedToolsMiddleware(runner, unregistered="pass"))
+        front.append(GovernedToolsMiddleware(runner, unregistered="pass", untested_langgraph=untested))
     seen = [tool.tool() if isinstance(tool, GovernedTool) else tool for tool in tools]
     return create_agent(
         model, seen, system_prompt=instructions, middleware=[*front, *middleware], checkpointer=checkpointer,

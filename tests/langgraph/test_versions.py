@@ -16,6 +16,7 @@ from continuity.integrations.langgraph import admit_version
 from tests.servers import ROOT
 
 LOCKS = [ROOT / "requirements" / "dev.lock", *sorted((ROOT / "requirements" / "langgraph").glob("*.lock"))]
+THREADS = ROOT / "docs" / "threads.md"
 RUNNER = GovernedToolRunner(ContinuityClient("http://127.0.0.1:1", "token"), [], namespace="tests", enabled=True)
 
 
@@ -24,6 +25,13 @@ def test_the_promised_range_is_that_of_the_environments_of_the_tests(library):
     pinned = [re.search(rf"^{library}==([0-9.]+)", lock.read_text(), re.MULTILINE)[1] for lock in LOCKS]
     ordered = sorted(pinned, key=lambda one: tuple(map(int, one.split("."))))
     assert (ordered[0], ordered[-1]) == TESTED[library]
+
+
+def test_the_guide_of_threads_names_the_range():
+    named = re.search(
+        r"LangGraph ([0-9.]+) to ([0-9.]+), and LangChain ([0-9.]+) to ([0-9.]+) for", THREADS.read_text()
+    )
+    assert (named.groups()[:2], named.groups()[2:]) == (TESTED["langgraph"], TESTED["langchain"])
 
 
 def test_the_extra_admits_nothing_older_than_the_range():
