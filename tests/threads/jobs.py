@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -24,9 +25,9 @@ SETTLED_S = 0.5
 
 def work(
     url: str, token: str, coordinator: str, folder: str, clock: str, *, die_at: str = "", nth: int = 1,
-    end: str = "kill", runs: int = 1,
+    end: str = "kill", runs: int = 1, passed: str = "",
 ) -> None:  # fmt: skip
-    """Run so many runs of the example; die at the nth time that a point is passed."""
+    """Run so many runs of the example; die at the nth time that a point is passed. May write which were passed."""
     os.environ["ORDER_SUPPORT_FOLDER"] = folder
     seen: dict[str, int] = {}
 
@@ -51,6 +52,8 @@ def work(
                 done += 1
             else:
                 time.sleep(EMPTY_S)
+    if passed:
+        Path(passed).write_text(json.dumps(seen))
 
 
 def _has_run(worker: ThreadWorker) -> bool:

@@ -2,164 +2,54 @@
 
 from __future__ import annotations
 
+import json
 import os
-import secrets
 import signal
+from collections import Counter
 
 import psutil
 import pytest
 
 pytest.importorskip("langchain")
 
-from continuity.threads.client import ThreadClient
-from examples.local_server import Records
-from examples.order_support.agent import NAME
-from tests.crash.forks import Forks
-from tests.crash.stage import staged, until
-from tests.threads.town import wait_for
+from tests.crash.stage import until
+from tests.threads.talks import Talk, talking_stage
 
-OVER_S = 200
-"""Longer than a claim and than a lease."""
 ASKING = [
     ("claim.before", 1), ("claim.after", 1), ("model.before", 1), ("model.after", 1), ("tool.begin", 1),
     ("tool.begin", 2), ("append.before", 1), ("append.after", 1), ("model.before", 2),
     ("model.after", 2), ("wait.before", 1), ("wait.after", 1),
 ]  # fmt: skip
-GOING_ON = [
-    ("claim.before", 1), ("claim.after", 1), ("tool.begin", 1), ("begin.before_send", 1), ("begin.after_reply", 1),
-    ("effect.before", 1), ("effect.after", 1), ("outcome.before_send", 1), ("outcome.after_reply", 1),
+ENDING = [
     ("model.before", 1), ("model.after", 1), ("append.before", 1), ("append.after", 1), ("settle.before", 1),
     ("settle.after", 1),
 ]  # fmt: skip
+GOING_ON = [
+    ("claim.before", 1), ("claim.after", 1), ("tool.begin", 1), ("begin.before_send", 1), ("begin.after_reply", 1),
+    ("effect.before", 1), ("effect.after", 1), ("outcome.before_send", 1), ("outcome.after_reply", 1), *ENDING,
+]  # fmt: skip
+DENIED = [("claim.before", 1), ("claim.after", 1), *ENDING]
+SAFE = {"claim.before": "running", "wait.after": "waiting", "settle.after": "idle"}
+"""Where a death leaves nothing in doubt, and the state that it leaves."""
 
 
 @pytest.fixture(scope="module")
 def stage(instance_template, tmp_path_factory):
-    forks = Forks("tests.threads.jobs")
-    folder = tmp_path_factory.mktemp("threads-stage")
-    try:
-        with staged(forks, instance_template.copy_to(folder / "instance"), clock_file=folder / "clock") as made:
-            made.application = made.grant("shop", "thread_application", workspace_id="default")
-            made.runner = made.grant("runner", "thread_worker", workspace_id="default", agents=[NAME])
-            yield made
-    finally:
-        forks.close()
-
-
-class Talk:
-    """One thread of the example, and workers that run it."""
-
-    def __init__(self, stage, folder):
-        self.stage = stage
-        self.folder = folder
-        self.ann = ThreadClient(stage.url, stage.application, subject="ann")
-        # Declares the agent, which threads need: a worker that finds nothing to do.
-        self.thread = ""
-
-    def begin(self, text="Please cancel order 17."):
-        self.thread = self.ann.create(f"talk-{secrets.token_hex(6)}", NAME)["thread_id"]
-        self.ann.message(self.thread, text)
-
-    def start(self, **options):
-        return self.stage.forks.start(
-            "work", log=self.folder / f"worker-{secrets.token_hex(3)}.log", url=self.stage.url,
-            token=self.stage.runner, coordinator=self.stage._tokens["coordinator"], folder=str(self.folder / "shop"),
-            clock=str(self.stage.clock_file), **options,
-        )  # fmt: skip
-
-    def run(self, **options):
-        return self.stage.forks.wait(self.start(**options))
-
-    @property
-    def snapshot(self):
-        return self.ann.snapshot(self.thread)
-
-    @property
-    def state(self):
-        return self.snapshot["thread"]["state"]
-
-    @property
-    def cancelled(self):
-        return [each["order"] for each in Records(self.folder / "shop" / "cancellations.jsonl").all()]
-
-    def reply(self, answer=True):
-        (waiting,) = [each for each in self.snapshot["waiting"] if each["state"] == "open"]
-        self.ann.reply(self.thread, waiting["waiting_id"], answer, revision=waiting["revision"])
-
-    def logs(self):
-        return "\n".join(path.read_text() for path in self.folder.glob("worker-*.log"))
-
-    def finish(self):
-        """Do what a person does until the thread is idle; return how often it was resumed."""
-        resumed = 0
-        for _ in range(8):
-            state = self.state
-            if state == "idle":
-                return resumed
-            if state == "needs_attention":
-                self.ann.resume(self.thread)
-                resumed += 1
-            elif state == "waiting":
-                self.reply()
-            assert self.run() == 0, self.logs()
-        raise AssertionError(f"it never came to rest: {self.snapshot['runs']} {self.logs()}")
-
-    def interrupted(self):
-        """Let the claim run out; nothing may begin by itself."""
-        self.stage.advance(OVER_S)
-        runs = len(self.snapshot["runs"])
-        wait_for(lambda: self.state == "needs_attention", what="the run was not interrupted")
-        snapshot = self.snapshot
-        assert len(snapshot["runs"]) == runs
-        assert snapshot["runs"][-1]["reason"] == "claim_expired"
-
-    def check(self):
-        snapshot = self.snapshot
-        calls = [m for m in snapshot["messages"] if m["type"] == "tool_call"]
-        assert [call["outcome"] for call in calls] == ["ok"] * len(calls), calls
-        assert [call["tool"] for call in calls].count("cancel_order") == 1, calls
-        assert len({call["id"] for call in calls}) == len(calls)
-        said = [m["content"] for m in snapshot["messages"] if m["type"] == "message" and m["status"] == "done"]
-        assert said[0] == "Please cancel order 17."
-        assert said.count("Order 17 is cancelled.") == 1
-        assert said[-1] == "Order 17 is cancelled."
-        assert self.cancelled == ["17"]
-        settled = [run for run in snapshot["runs"] if run["state"] == "settled"]
-        assert [run["output"] for run in settled] == [{"answer": "Order 17 is cancelled."}]
-        records = self.records()
-        claims = [record["data"]["generation"] for record in records if record["kind"] == "run_claimed"]
-        assert claims == list(range(1, len(claims) + 1))
-        written = [record["generation"] for record in records if record["generation"] is not None]
-        assert written == sorted(written)
-
-    def records(self):
-        found, after = [], "1-0"
-        while True:
-            page = self.ann.journal(self.thread, after)
-            found += page["records"]
-            after = page["checkpoint"]
-            if not page["has_more"]:
-                assert [record["seq"] for record in found] == list(range(1, len(found) + 1))
-                return found
+    with talking_stage(instance_template, tmp_path_factory.mktemp("threads-stage")) as made:
+        yield made
 
 
 @pytest.fixture
 def talk(stage, tmp_path):
     made = Talk(stage, tmp_path)
-    from continuity.threads import WorkerClient  # noqa: PLC0415
-    from examples.order_support.agent import agent  # noqa: PLC0415
-
-    client = WorkerClient(stage.url, stage.runner)
-    client.declare([agent.declaration()])
-    client.close()
     made.begin()
     return made
 
 
 def after_kill(talk, point):
     """Bring the thread to rest after a worker died at a point."""
-    if point in {"claim.before", "wait.after", "settle.after"}:
-        assert talk.state == {"claim.before": "running", "wait.after": "waiting", "settle.after": "idle"}[point]
+    if point in SAFE:
+        assert talk.state == SAFE[point]
         assert talk.finish() == 0
     else:
         talk.interrupted()
@@ -181,6 +71,53 @@ def test_a_worker_that_dies_after_the_answer(talk, point, nth):
     after_kill(talk, point)
 
 
+@pytest.mark.parametrize(("point", "nth"), DENIED)
+def test_a_worker_that_dies_after_a_denial(talk, point, nth):
+    talk.answer = False
+    assert talk.run() == 0, talk.logs()
+    talk.reply()
+    assert talk.run(die_at=point, nth=nth) == -signal.SIGKILL, talk.logs()
+    after_kill(talk, point)
+
+
+@pytest.mark.parametrize("point", ["fail.before", "fail.after"])
+def test_a_worker_that_dies_with_a_failure(stage, tmp_path, point):
+    talk = Talk(stage, tmp_path)
+    talk.begin("Please cancel order 17." + "!" * 2_000)
+    assert talk.run(die_at=point) == -signal.SIGKILL, talk.logs()
+    if point == "fail.before":
+        talk.interrupted()
+        talk.resume()
+        assert talk.run() == 0, talk.logs()
+
+    last = talk.snapshot["runs"][-1]
+    assert (last["state"], talk.state) == ("failed", "needs_attention")
+    assert "message" in last["message"]
+    talk.ann.stop(talk.thread)
+    assert talk.state == "idle"
+    assert talk.cancelled == []
+    talk.check_journal()
+
+
+@pytest.mark.parametrize("answer", [True, False], ids=["approved", "denied"])
+def test_the_workers_die_at_every_point_that_a_run_passes(talk, tmp_path, answer):
+    talk.answer = answer
+    assert talk.run(passed=str(tmp_path / "asking")) == 0
+    talk.reply()
+    assert talk.run(passed=str(tmp_path / "going-on")) == 0
+
+    assert passed(tmp_path / "asking") == set(ASKING)
+    assert passed(tmp_path / "going-on") == set(GOING_ON if answer else DENIED)
+
+
+def passed(path):
+    """Return the points, each with how often; how much is appended at once is for the clock to say."""
+    counts = Counter(json.loads(path.read_text()))
+    return {(point, nth) for point, count in counts.items() for nth in range(1, count + 1) if "append" not in point} | {
+        (point, 1) for point in counts if "append" in point
+    }
+
+
 @pytest.mark.parametrize(("point", "nth"), [("model.before", 1), ("tool.begin", 2), ("model.after", 2)])
 def test_a_worker_that_slept_past_its_claim_writes_nothing(talk, point, nth):
     zombie = talk.start(die_at=point, nth=nth, end="stop")
@@ -195,7 +132,7 @@ def test_a_worker_that_slept_past_its_claim_writes_nothing(talk, point, nth):
     assert {**talk.snapshot, "history_cursor": None} == {**before, "history_cursor": None}
     talk.check()
     # Its steps are not the conversation's either: the next message is answered from where the others left it.
-    talk.ann.message(talk.thread, "Where is order 18?")
+    talk.say("Where is order 18?")
     assert talk.run() == 0
     assert talk.snapshot["runs"][-1]["output"] == {"answer": "Order 18 (two cups) is packed."}
 
@@ -235,10 +172,8 @@ def test_a_server_that_dies_while_a_worker_works_loses_nothing(talk, point):
 
 def test_two_workers_share_the_threads(stage, tmp_path, talk):
     talks = [talk]
-    for number in range(3):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        other = Talk(stage, talk.folder)
+    for _ in range(3):
+        other = Talk(stage, tmp_path)
         other.begin("Where is order 18?")
         talks.append(other)
     workers = [talk.start(runs=2), talk.start(runs=2)]
@@ -246,3 +181,5 @@ def test_two_workers_share_the_threads(stage, tmp_path, talk):
     assert sorted(each.state for each in talks) == ["idle", "idle", "idle", "waiting"]
     talk.finish()
     talk.check()
+    for other in talks[1:]:
+        other.check_journal()
