@@ -8,10 +8,13 @@ from app.streaming import Streams
 from continuity.services.audit import AuditLog
 from continuity.services.opening import Opener
 from continuity.services.threads import Threads
+from continuity.services.threads_checking import ThreadChecker
 from continuity.services.threads_deletion import ThreadDeletions
 from continuity.services.threads_ledger import ThreadLedger
 from continuity.services.threads_reading import ThreadReading
+from continuity.services.threads_retention import OldJournals
 from continuity.services.threads_standing import ThreadStanding
+from continuity.services.threads_trimming import ThreadTrimming
 from continuity.services.threads_upkeep import ThreadUpkeep
 from continuity.services.threads_work import ThreadWork
 from continuity.store.store import Store
@@ -27,6 +30,8 @@ class ThreadServices:
     work: ThreadWork
     deletions: ThreadDeletions
     upkeep: ThreadUpkeep
+    journals: OldJournals
+    checker: ThreadChecker
     streams: Streams
 
 
@@ -40,5 +45,7 @@ def build(store: Store, opener: Opener, audit: AuditLog, *, threads: int) -> Thr
         work=ThreadWork(store, ledger),
         deletions=ThreadDeletions(store, ledger, audit),
         upkeep=ThreadUpkeep(store, ledger),
+        journals=OldJournals(ledger, ThreadTrimming(store, ledger, audit)),
+        checker=ThreadChecker(store, ledger),
         streams=Streams(threads),
     )

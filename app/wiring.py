@@ -230,9 +230,9 @@ def _put_together(settings: Settings, store: Store, *, vault: Vault, keys: KeyPr
     room = require_for(settings.database_url, settings.disk_floor_bytes)
     ledger = Ledger(vault, watch, history_bytes=settings.coordinator_history_bytes, require_room=room)
     cost = passphrase_cost(overrides)
-    services = _services(store, ledger, audit=audit, auth=auth, watch=watch, cost=cost)
-    life = VaultLife(settings, store, vault, audit, keys=keys, clock=clock, throttle=auth.throttle, cost=cost)
     threads = thread_services.build(store, ledger, audit, threads=settings.threads)
+    services = _services(store, ledger, audit=audit, auth=auth, watch=watch, cost=cost, threads=threads)
+    life = VaultLife(settings, store, vault, audit, keys=keys, clock=clock, throttle=auth.throttle, cost=cost)
     reapplying = Reapplying(store, vault, _destroyers(services, threads), clock.now_us)
     return Wiring(
         settings=settings,
@@ -284,8 +284,9 @@ def _observations(settings: Settings, clock: Clock, *, secret_keys: SecretKeys, 
 
 
 def _services(
-    store: Store, ledger: Ledger, *, audit: AuditLog, auth: auth_services.Auth, watch: ClockWatch, cost: Cost
-) -> Services:
+    store: Store, ledger: Ledger, *, audit: AuditLog, auth: auth_services.Auth, watch: ClockWatch, cost: Cost,
+    threads: ThreadServices,
+) -> Services:  # fmt: skip
     attempts = Attempts(store, ledger)
     deletions = Deletions(store, ledger, audit, auth.credentials.end_of_workflow)
     runs = EvidenceRuns(ledger)
@@ -305,7 +306,7 @@ def _services(
         evidence_search=EvidenceSearch(store, ledger, runs, reading),
         evidence_deletions=evidence_deletions,
         exporting=Exporting(store, ledger, runs, reading, cost),
-        retaining=Retaining(store, ledger, runs, reading, deletions, evidence_deletions),
+        retaining=Retaining(store, ledger, runs, reading, deletions, evidence_deletions, threads.journals),
     )
 
 

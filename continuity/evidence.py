@@ -28,7 +28,7 @@ SEARCH_PARAMETERS: Final = ("limit", "cursor", "run", "producer", "kind", "q", "
 RUNS_PARAMETERS: Final = ("limit", "cursor", "workspace")
 PAGE_PARAMETERS: Final = ("limit", "after")
 CAPTURE_MODES: Final = ("full", "metadata", "off")
-RETAINED_KINDS: Final = ("workflows", "evidence")
+RETAINED_KINDS: Final = ("workflows", "evidence", "threads")
 
 TIME_MAX_S: Final = 253_402_300_799
 """The last second of the year 9999."""
@@ -409,8 +409,8 @@ class Retention:
 
     Attributes:
         older_than_days: Nothing that changed within so many days is touched; 1 to 36,500.
-        kind: ``workflows`` or ``evidence``.
-        apply: Delete it; otherwise it is only listed.
+        kind: ``workflows``, ``evidence`` or ``threads`` (old records of journals).
+        apply: Let go of it; otherwise it is only listed.
         limit: Look at so many at most, 1 to 200.
         cursor: Where to go on, from the batch before.
     """

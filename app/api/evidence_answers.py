@@ -174,14 +174,15 @@ class RetentionItem(Reply):
     name: str
     changed: Seconds
     bytes: int
-    outcome: Literal["would_delete", "deleted", "kept"]
+    outcome: Literal["would_delete", "deleted", "would_trim", "trimmed", "kept"]
     because: str | None = None
+    records: int | None = Field(default=None, description="Of a thread, how many records of its journal are old.")
 
 
 class RetentionReply(Reply):
     """One batch, oldest created first."""
 
-    kind: Literal["workflows", "evidence"]
+    kind: Literal["workflows", "evidence", "threads"]
     applied: bool
     before: Seconds
     looked_at: int

@@ -99,7 +99,9 @@ class Retention(Request):
     """One batch of what nothing has touched for so many days."""
 
     older_than_days: Annotated[int, Field(ge=1, le=limits.RETENTION_MOST_DAYS)]
-    kind: Literal["workflows", "evidence"]
+    kind: Literal["workflows", "evidence", "threads"] = Field(
+        description="Of threads, the old records of journals are let go of."
+    )
     apply: bool | None = Field(default=None, description="Delete it; otherwise it is only listed.")
     limit: PageSize | None = None
     cursor: str | None = None

@@ -19,6 +19,9 @@ from continuity.transport import Connection
 
 _PATH: Final = "/v1/evidence/retention"
 _BATCH: Final = 50
+_WORDS: Final = {
+    "workflows": "finished workflows", "evidence": "evidence", "threads": "records of threads at rest",
+}  # fmt: skip
 _DAYS: Final = re.compile(r"([1-9][0-9]{0,4})d")
 _TIMEOUT_S: Final = 300.0
 """A batch of deletions: each is durable by itself."""
@@ -34,19 +37,21 @@ def _days(_ctx: click.Context, _parameter: click.Parameter, value: str) -> int:
 @click.command("retention", cls=Command)
 @click.option("--older-than", "days", required=True, callback=_days, help="Untouched for so long: 90d.")
 @click.option("--kind", "kinds", multiple=True, type=click.Choice(RETAINED_KINDS),
-              help="Only workflows, or only evidence (administrators); repeatable.  [default: both]")  # fmt: skip
-@click.option("--apply", "is_apply", is_flag=True, help="Delete it. Without this it is only said.")
+              help="Only these; evidence and threads by administrators; repeatable.  [default: all]")  # fmt: skip
+@click.option("--apply", "is_apply", is_flag=True, help="Let go of it. Without this it is only said.")
 @click.option("--yes", "is_sure", is_flag=True, help="Do not ask.")
 @as_anybody
 @json_option
 def command(*, server: Server, days: int, kinds: tuple[str, ...], is_apply: bool, is_sure: bool, as_json: bool) -> None:
     """Find finished workflows and runs of evidence that are old, and with --apply delete them for good.
 
+    Of threads at rest the records of their journals that are old are let go of; messages, state and runs stay.
     Unfinished work stays, and so does what a destination may still honour or show. The audit log is never touched.
     Stopped in the middle, it goes on when it is run again.
     """
     if is_apply:
-        ask(f"Destroy what nothing has touched for {days} days? No backup brings it back.", is_sure=is_sure)
+        what = " and ".join(_WORDS[kind] for kind in kinds or RETAINED_KINDS)
+        ask(f"Destroy {what} of more than {days} days ago? It cannot be undone.", is_sure=is_sure)
     items: list[dict[str, Any]] = []
     with connected(server) as connection:
         for kind in kinds or RETAINED_KINDS:
@@ -64,8 +69,8 @@ def command(*, server: Server, days: int, kinds: tuple[str, ...], is_apply: bool
     _tell(items)
     if outcomes:
         click.echo(", ".join(f"{outcome.replace('_', ' ')}: {count}" for outcome, count in sorted(outcomes.items())))
-    if outcomes["would_delete"]:
-        click.echo("Nothing was deleted: --apply does it.", err=True)
+    if outcomes["would_delete"] or outcomes["would_trim"]:
+        click.echo("Nothing was let go of: --apply does it.", err=True)
 
 
 def _found(connection: Connection, kind: str, days: int, *, is_apply: bool, is_quiet: bool) -> Iterator[dict[str, Any]]:
@@ -102,8 +107,9 @@ def _tell(items: list[dict[str, Any]]) -> None:
     rows = [
         (
             item["kind"], item["id"], item["name"] or "(unreadable)", workflow_text.moment(item["changed"]),
-            item["bytes"], item["outcome"].replace("_", " "), item.get("because", "").replace("_", " "),
+            item.get("records", ""), item["bytes"], item["outcome"].replace("_", " "),
+            item.get("because", "").replace("_", " "),
         )
         for item in items
     ]  # fmt: skip
-    print_table(("Kind", "Id", "Name", "Last changed", "Bytes", "Outcome", "Because"), rows)
+    print_table(("Kind", "Id", "Name", "Last changed", "Records", "Bytes", "Outcome", "Because"), rows)

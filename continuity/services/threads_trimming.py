@@ -1,4 +1,7 @@
-"""Lets go of old records of a journal, for the operator's retention command; nothing else ever trims one.
+"""Lets go of old records of a journal, for the administrator's retention command; nothing else ever trims one.
+
+Only a thread at rest is trimmed, and each thousand records with their entry in the audit log, so that it can be stopped
+anywhere and be begun again.
 
 Snapshots lose nothing by it: messages, state and runs are kept in rows of their own. A client that would go on from
 a position that was trimmed is told so (``cursor_gap``) and loads the snapshot again.
@@ -54,17 +57,16 @@ class ThreadTrimming:
 
         Raises:
             NotFoundError: There is no such thread.
+            ConflictError: ``thread_busy``: it is not at rest. What was let go of before stays so.
             SealedError: The vault is locked.
             UnavailableError: Storage cannot answer; ask again.
         """
         trimmed = 0
-        while count := self.store.write(lambda connection: self._some(connection, thread_id, older_than_us)):
+        while count := self.store.write(lambda connection: self._some(connection, caller, thread_id, older_than_us)):
             trimmed += count
-        if trimmed:
-            self.store.write(lambda connection: self._note(connection, caller, thread_id, trimmed))
         return trimmed
 
-    def _some(self, connection: Connection, thread_id: str, older_than_us: int) -> int:
+    def _some(self, connection: Connection, caller: Caller, thread_id: str, older_than_us: int) -> int:
         row = connection.execute(statements.LOCKED_HEAD, {"thread_id": thread_id}).one_or_none()
         if row is None:
             raise rights.no_such_thread()
@@ -82,6 +84,9 @@ class ThreadTrimming:
             return 0
         statements.trim_records(connection, opened.thread_pk, change.head.trimmed_seq)
         self.ledger.record(connection, opened, change, at_us=at_us)
+        # Nothing happened in the conversation: in a list it stays where it was.
+        statements.update_thread(connection, opened.thread_pk, {"changed_at": opened.changed_us})
+        self._note(connection, caller, thread_id, len(old))
         return len(old)
 
     def _note(self, connection: Connection, caller: Caller, thread_id: str, trimmed: int) -> None:

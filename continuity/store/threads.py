@@ -194,6 +194,19 @@ def page(
     return connection.execute(HEADS.where(*wanted).order_by(threads.c.thread_pk.desc()).limit(count)).all()
 
 
+def living_after(connection: Connection, *, after: int, count: int) -> Sequence[AnyRow]:
+    """Read heads of living threads of all workspaces, oldest first: at most `count` with a larger ``thread_pk``."""
+    return connection.execute(HEADS.where(threads.c.thread_pk > after).order_by(threads.c.thread_pk).limit(count)).all()
+
+
+def old_records(connection: Connection, thread_pk: int, *, after: int, before_us: int) -> tuple[int, int]:
+    """Count the records of a thread behind a sequence number that were written before a time, and their bytes."""
+    size = sa.func.coalesce(sa.func.sum(sa.func.length(journal.c.sealed_record)), 0)
+    place = (journal.c.thread_pk == thread_pk, journal.c.seq > after, journal.c.at < before_us)
+    count, size_bytes = connection.execute(sa.select(sa.func.count(), size).where(*place)).one()
+    return int(count), int(size_bytes)
+
+
 def counts(connection: Connection, states: Sequence[str], workspaces: Sequence[int], *, most: int) -> dict[str, int]:
     """Count living threads of workspaces by state, each up to `most`: what it costs does not grow with their number."""
     found = {}

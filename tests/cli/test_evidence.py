@@ -199,7 +199,11 @@ def test_retention_says_what_is_old_and_deletes_nothing_of_today(person, operato
     by_credential = operator.here("retention", "--older-than", "1d")
     assert by_credential.exit_code == 0
     # Nothing else on its line, and none that is empty: scripts keep what stands here.
-    assert by_credential.stderr == "evidence: Administrators alone delete evidence.\n"
+    assert by_credential.stderr == (
+        "evidence: Administrators alone delete evidence.\nthreads: Administrators alone trim threads.\n"
+    )
     assert by_credential.stdout == "Nothing is that old.\n"
     assert operator.here("retention", "--older-than", "1d", "--kind", "evidence").exit_code == 1
+    assert operator.here("retention", "--older-than", "1d", "--kind", "threads").exit_code == 1
+    assert person("retention", "--older-than", "1d", "--kind", "threads").stdout == "Nothing is that old.\n"
     assert operator.here("retention", "--older-than", "0d").exit_code == 2

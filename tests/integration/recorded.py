@@ -16,6 +16,9 @@ from continuity.services.evidence_runs import EvidenceRuns
 from continuity.services.evidence_search import EvidenceSearch
 from continuity.services.exporting import Exporting
 from continuity.services.retention import Retaining
+from continuity.services.threads_ledger import ThreadLedger
+from continuity.services.threads_retention import OldJournals
+from continuity.services.threads_trimming import ThreadTrimming
 from continuity.store.store import Store
 from continuity.vault.passphrase import Cost
 from tests.integration.governed import Governed, govern
@@ -41,7 +44,9 @@ class Recorded:
         self.deletions = EvidenceDeletions(store, ledger, self.runs, self.reading, audit)
         self.exporting = Exporting(store, ledger, self.runs, self.reading, CHEAP)
         self.capture = Capture(store, ledger, audit)
-        self.retaining = Retaining(store, ledger, self.runs, self.reading, at.deletions, self.deletions)
+        threads = ThreadLedger(ledger)
+        journals = OldJournals(threads, ThreadTrimming(store, threads, audit))
+        self.retaining = Retaining(store, ledger, self.runs, self.reading, at.deletions, self.deletions, journals)
         self.operator = at.operator
         self.administrator = replace(at.person, actor="user:adm", role=Role.ADMINISTRATOR)
         self.investigator = replace(at.person, actor="user:inv", role=Role.INVESTIGATOR)

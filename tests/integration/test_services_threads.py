@@ -711,36 +711,72 @@ class TestAudit:
 
 
 class TestTrimming:
+    def at_rest(self, at, text):
+        thread_id, held = at.running()
+        at.append(held, *said(text))
+        at.settle(held)
+        return thread_id
+
+    def goes_on(self, at, thread_id, text):
+        at.say(thread_id, text)
+        held = at.claim()
+        at.append(held, *said(text))
+        at.settle(held)
+
+    def test_what_is_not_over_is_not_trimmed(self, at):
+        queued = at.create()
+        at.say(queued)
+        running, held = at.create(), at.claim()
+        del running
+        waiting, asked = at.running()
+        at.wait(asked, question())
+        failed, broken = at.running()
+        at.fail(broken)
+        held_up, stopped = at.running()
+        at.say(held_up, "later", how="follow_up")
+        at.control(held_up, "stop")
+        at.settle(stopped)
+        at.clock.advance(10)
+
+        for thread_id in (held.run["thread_id"], waiting, failed, held_up):
+            code = refused(at.trimming.trim, at.someone("a"), thread_id, older_than_us=at.clock.now_us() + 1).code
+            assert code == "thread_busy", thread_id
+            assert at.row(thread_id).trimmed_seq == 0
+
     def test_old_records_are_let_go_and_a_snapshot_loses_nothing(self, at, monkeypatch):
         monkeypatch.setattr("continuity.services.threads_trimming.AT_ONCE", 3)
-        thread_id, held = at.running()
-        at.append(held, *said("old"))
+        thread_id = self.at_rest(at, "old")
         old = Position.parse(at.snapshot(thread_id)["checkpoint"])
         at.clock.advance(10)
         cutoff = at.clock.now_us()
-        at.append(held, *said("new"))
-        before = at.snapshot(thread_id)
+        self.goes_on(at, thread_id, "new")
+        before, row = at.snapshot(thread_id), at.row(thread_id)
 
         assert at.trimming.trim(at.someone("a"), thread_id, older_than_us=cutoff) == old.seq
         assert at.trimming.trim(at.someone("a"), thread_id, older_than_us=cutoff) == 0
 
         assert at.snapshot(thread_id) == before
+        # Nothing was said: a list shows the time at which something was.
+        assert at.row(thread_id).changed_at == row.changed_at
         gap = refused(at.reading.journal, at.person, thread_id, Position(1, old.seq - 1))
         assert gap.code == "cursor_gap"
-        assert [record["seq"] for record in at.records(thread_id, str(old))] == [9, 10, 11]
+        newer = [record["seq"] for record in at.records(thread_id, str(old))]
+        assert newer == list(range(old.seq + 1, row.last_seq + 1))
         assert at.checker.check() == []
-        assert ("thread.trimmed", "done") in at.home.actions()
+        # Three at a time, each with its entry: a command that dies between leaves no record that went untold.
+        assert at.home.actions().count(("thread.trimmed", "done")) == -(-old.seq // 3)
 
     def test_a_thread_all_of_whose_records_were_let_go_goes_on(self, at):
-        thread_id, held = at.running()
+        thread_id = self.at_rest(at, "old")
+        last = at.row(thread_id).last_seq
         at.trimming.trim(at.someone("a"), thread_id, older_than_us=at.clock.now_us() + 1)
         assert at.checker.check() == []
 
-        at.append(held, *said("new"))
+        self.goes_on(at, thread_id, "new")
 
-        assert [record["seq"] for record in at.records(thread_id, "1-5")] == [6, 7, 8]
+        newer = [record["seq"] for record in at.records(thread_id, f"1-{last}")]
+        assert newer == list(range(last + 1, at.row(thread_id).last_seq + 1))
         assert at.checker.check() == []
-        at.settle(held)
         assert at.deletions.delete(at.person, thread_id)["journal"] > 0
 
 

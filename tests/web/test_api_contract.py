@@ -28,7 +28,7 @@ from observations import events
 from tests.observing import LEAST
 from tests.web.matrix import ATTEMPT, EVIDENCE, EXPECTED, OPERATION, PASSPHRASE, WORKFLOWS, World
 from tests.web.site import site_on
-from tests.web.thread_rows import QUESTION, SECRET
+from tests.web.thread_rows import QUESTION, SECRET, thread
 
 
 @pytest.fixture(scope="module")
@@ -441,3 +441,21 @@ def test_replies_about_evidence_hold_what_the_document_names_and_nothing_else(wo
     assert not check("EvidenceRunView", operator.send("GET", path, None))["is_whole"]
     deleted = {"run_id": made["evidence_id"], "confirmation": made["evidence_id"]}
     assert check("DeleteReply", browser.post("/v1/evidence/delete", deleted))["deleted"]["records"] == 1
+
+
+def test_replies_about_old_records_of_threads_hold_what_the_document_names(world, contract):
+    thread(world)
+    unfinished, _ = thread(world, "waiting")
+    world.site.clock.advance(2 * 86_400)
+    browser, check = world.site.signed_in("adm"), validator(contract, "RetentionReply", closed=True)
+    body = {"older_than_days": 1, "kind": "threads", "limit": 200}
+
+    replies = [browser.post("/v1/evidence/retention", {**body, "apply": apply}) for apply in (False, True)]
+
+    for reply in replies:
+        assert reply.status_code == 200, reply.text
+        check.validate(reply.json)
+    outcomes = [{item["outcome"] for item in reply.json["items"]} for reply in replies]
+    assert outcomes == [{"would_trim", "kept"}, {"trimmed", "kept"}]
+    kept = {item["id"]: item.get("because") for item in replies[1].json["items"]}
+    assert kept[unfinished] == "thread_unfinished"

@@ -20,6 +20,7 @@ from continuity.decisions.threads.states import (
     Event,
     RequestState,
     RunState,
+    Situation,
     ThreadState,
 )
 
@@ -203,7 +204,12 @@ def decide_trim(head: Head, upto: int, *, at_us: int) -> Change | None:
     """Let go of the records up to one, which clients then no longer go on from; None when they are gone already.
 
     Nothing that anybody must see changes: what snapshots show is kept in rows of its own.
+
+    Raises:
+        ConflictError: ``thread_busy``: something of it is not over. Nothing has changed.
     """
+    if head.situation is not Situation.IDLE:
+        raise refuse("thread_busy", head)
     upto = min(upto, head.last_seq)
     if upto <= head.trimmed_seq:
         return None
