@@ -123,6 +123,8 @@
 
   document.addEventListener("DOMContentLoaded", show);
   document.addEventListener("htmx:afterSettle", show);
+  // Where a newer piece was put in place without htmx (threads.js).
+  document.addEventListener("atmem:changed", show);
   setInterval(showCountdowns, 1_000);
   setInterval(showTimes, 15_000);
 
