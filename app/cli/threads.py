@@ -84,7 +84,7 @@ def show(*, server: Server, thread_id: str, as_json: bool) -> None:
         "Queued": str(len(snapshot["queue"])),
     })  # fmt: skip
     for item in snapshot["messages"]:
-        click.echo(plain(_line(item)))
+        click.echo(plain(line_of(item)))
 
 
 @command.command("worker", cls=Command)
@@ -150,7 +150,8 @@ def _agents(named: str) -> Sequence[Agent]:
     return [agent for agent in agents if isinstance(agent, Agent)]
 
 
-def _line(item: Mapping[str, Any]) -> str:
+def line_of(item: Mapping[str, Any]) -> str:
+    """Return one line for a message or a tool call of a snapshot."""
     if item["type"] == "tool_call":
         return f"[{item['tool']}] {item.get('outcome') or item['status']}"
     content = item["content"] if isinstance(item["content"], str) else str(item["content"])

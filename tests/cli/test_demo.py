@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from app.cli import demo
+from app.cli import demo, demo_conversation
+from app.cli.demo_conversation import Conversation
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -24,7 +25,7 @@ def _demo(*options: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-def test_the_demo_publishes_one_document_and_ends_with_status_0(tmp_path: Path) -> None:
+def test_the_demo_publishes_one_document_cancels_one_order_and_ends_with_status_0(tmp_path: Path) -> None:
     document = tmp_path / "notes.txt"
     document.write_text("What the demo publishes.\n")
 
@@ -33,10 +34,41 @@ def test_the_demo_publishes_one_document_and_ends_with_status_0(tmp_path: Path) 
     assert told.returncode == 0, told.stderr
     published = list((tmp_path / "demo" / "published").iterdir())
     assert [path.read_text() for path in published] == ["What the demo publishes.\n"]
-    assert re.findall(r"^ +(\d+)\. ", told.stdout, re.MULTILINE) == [str(n) for n in range(1, 16)]
+    assert re.findall(r"^ +(\d+)\. ", told.stdout, re.MULTILINE) == [str(n) for n in range(1, 24)]
     assert "work in every phase" in told.stdout
-    assert "killed (SIGKILL)" in told.stdout
+    assert told.stdout.count("killed (SIGKILL)") == 2
+    assert "threads in every state" in told.stdout
+    books = (tmp_path / "demo" / "order-support" / "cancellations.jsonl").read_text().splitlines()
+    assert [json.loads(line)["order"] for line in books] == ["17"]
+    *_, asked, cancelled, answer = told.stdout.splitlines()
+    assert (asked, cancelled, answer) == (
+        "  assistant: It can still be cancelled.", "  [cancel_order] ok", "  assistant: Order 17 is cancelled.",
+    )  # fmt: skip
+    assert "http://" not in told.stdout
     assert "at least $0.002345, 1 charge of unknown cost" in told.stdout
+
+
+def test_without_langchain_the_conversation_is_left_out_and_the_demo_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "langchain", None)
+
+    assert _conversation(tmp_path) is None
+
+    (told,) = capsys.readouterr().out.strip().splitlines()
+    assert "Left out: a conversation" in told
+    assert told.endswith("python -m pip install '.[server,threads]'")
+
+
+def test_away_from_a_checkout_the_conversation_is_left_out_and_the_demo_says_where_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(demo_conversation, "HOME", tmp_path)
+
+    assert _conversation(tmp_path) is None
+
+    assert "in the checkout" in capsys.readouterr().out
 
 
 class Ended:
@@ -46,6 +78,12 @@ class Ended:
         (folder / "server.log").write_text("first line\nthe last words\n")
         self.process = subprocess.Popen([sys.executable, "-c", f"raise SystemExit({status})"])
         self.demo = demo._Demo(folder, self.process, "http://127.0.0.1:1", "made up")
+
+
+def _conversation(folder: Path) -> Conversation | None:
+    ended = Ended(folder, 0)
+    ended.process.wait()
+    return Conversation.of(ended.demo)
 
 
 def test_a_server_that_ctrl_c_has_ended_first_is_no_failure(tmp_path: Path) -> None:
