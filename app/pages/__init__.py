@@ -23,6 +23,10 @@ activity        Activity → Resume work: what was observed, one workflow of it,
 asking          what the page of activity was asked for; `activity_view`: its values; `costchart`: its chart
 audit           Settings → Audit: the list, an entry, verifying; `audit_view`, `audit_words`, `audit_files`: its values
 evidence        Evidence: runs, records, a transcript, taking away, destroying; `evidence_view`: its values
+threads         Threads: the list, and one conversation; `threads_controls`: what people do to it
+threads_list    the list as a value; `threads_view`: a conversation; `threads_words`: where it stands, in words
+threads_asks    what an agent asks; `threads_fields`: forms made of schemas; `threads_decisions`: LangChain's own
+threads_conflicts  every refusal; `threads_sent`: a form as it was sent
 money           what something cost in words: known, at least, not known, contradicted
 activity_downloads  JSON and CSV of what was observed; `spreadsheet`: cells that are no formulas
 wording         words for capabilities, modes, outcomes and spans of time
@@ -54,6 +58,7 @@ from app.pages import (
     settings,
     shell,
     sign_in,
+    threads_controls,
 )
 
 BLUEPRINTS: Final[tuple[Blueprint, ...]] = (
@@ -68,6 +73,7 @@ BLUEPRINTS: Final[tuple[Blueprint, ...]] = (
     audit.blueprint,
     evidence.blueprint,
     settings.blueprint,
+    threads_controls.blueprint,
 )
 """Every blueprint of pages; each names its whole paths."""
 

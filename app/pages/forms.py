@@ -18,7 +18,11 @@ PASSWORD: Final = "password"  # noqa: S105 - a name
 _DIGITS: Final = 9
 _RESULT: Final = "result"
 _NUL: Final = "\0"
-_WRITTEN: Final = {"effect_id": "Id of the effect", "result": "Result for the agent", "reason": "Reason"}
+_WRITTEN: Final = {
+    "effect_id": "Id of the effect", "result": "Result for the agent", "reason": "Reason", "content": "Message",
+}  # fmt: skip
+_REPLY: Final = "reply-"
+"""How the fields of an answer begin, which have their names from what a thread asks."""
 _UNKEPT: Final = "Holds a character that cannot be kept: the one with the number zero."
 
 
@@ -68,7 +72,9 @@ def fields(*names: str, secret: str = FIELD) -> dict[str, str]:
 
 def texts_of(values: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     """Return what is prose or data among the fields of a form, as labels and texts."""
-    return tuple((label, values[name]) for name, label in _WRITTEN.items() if values.get(name))
+    replies = sorted(name for name, text in values.items() if name.startswith(_REPLY) and text)
+    named = [*_WRITTEN.items(), *((name, "Reply") for name in replies)]
+    return tuple((label, values[name]) for name, label in named if values.get(name))
 
 
 def password() -> str:
