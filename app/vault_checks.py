@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from app.wiring import Wiring
 from continuity.services.checking import Checker, Finding
+from continuity.services.evidence_checking import EvidenceChecker
 from continuity.services.sealed_walk import SealedWalk, Walked
 
 
@@ -16,5 +18,10 @@ def check(wiring: Wiring, progress: Callable[[str, int], None]) -> tuple[Walked,
         SealedError: The vault is locked. UnavailableError: Storage cannot answer.
     """
     walked = SealedWalk(wiring.store, wiring.vault).walk(progress)
-    ledger = wiring.services.attempts.ledger
-    return walked, Checker(wiring.store, ledger).check(lambda count: progress("workflows", count))
+    services, store = wiring.services, wiring.store
+    evidence = EvidenceChecker(store, services.evidence_reading.runs, services.evidence_reading)
+    return walked, [
+        *Checker(store, services.attempts.ledger).check(partial(progress, "workflows")),
+        *evidence.check(partial(progress, "runs of evidence")),
+        *wiring.threads.checker.check(partial(progress, "threads")),
+    ]

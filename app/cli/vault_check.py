@@ -21,6 +21,9 @@ from app.cli.terminal import InstanceCommand, json_option, print_json, settings
 def check(ctx: click.Context, *, passphrase_file: Any, as_json: bool) -> None:
     """Open every data key and every sealed row once, beside a running server; changes nothing.
 
+    The histories of workflows, runs of evidence and journals of threads are walked as well, and compared with what
+    is shown of them.
+
     Exit status 1 when something does not open, or contradicts what is written beside it.
     """
     from app import vault_checks, wiring

@@ -8,6 +8,7 @@ generation. Reads one thread at a time while the server runs; changes nothing.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -45,8 +46,11 @@ class ThreadChecker:
     store: Store
     ledger: ThreadLedger
 
-    def check(self) -> list[Finding]:
+    def check(self, progress: Callable[[int], None] = lambda _count: None) -> list[Finding]:
         """Check all threads.
+
+        Args:
+            progress: Called after each batch with how many threads were checked so far.
 
         Returns:
             What contradicts itself; empty when nothing does.
@@ -56,10 +60,13 @@ class ThreadChecker:
         """
         findings: list[Finding] = []
         before: int | None = None
+        count = 0
         while True:
             rows = self._batch(before)
             for row in rows:
                 findings += self._check_one(row.thread_id)
+            count += len(rows)
+            progress(count)
             if len(rows) < BATCH:
                 return findings
             before = rows[-1].thread_pk

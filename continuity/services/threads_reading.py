@@ -16,12 +16,14 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from continuity.decisions.threads import bounds
 from continuity.errors import (
     ConflictError,
+    DecryptionError,
     ForbiddenError,
     IntegrityError,
     MalformedError,
@@ -273,6 +275,8 @@ class ThreadReading:
     def agents(self, caller: Caller) -> list[dict[str, Any]]:
         """Return the agents that the caller may use in its workspace, by name: ``name, controls, state_keys, public``.
 
+        A declaration that does not open is left out: what it is called is sealed in it.
+
         Raises:
             ForbiddenError: Callers of this kind use none.
             SealedError: The vault is locked.
@@ -282,9 +286,11 @@ class ThreadReading:
         def read(connection: Connection) -> list[AgentDeclaration]:
             self.ledger.facts(connection.execute(workflows.VAULT).one())
             rows = connection.execute(statements.AGENTS, {"workspace_pk": caller.home_workspace}).all()
-            return [
-                self.ledger.open_agent(connection, row.workspace_pk, row.agent_ix, row.sealed_agent) for row in rows
-            ]
+            agents = []
+            for row in rows:
+                with suppress(DecryptionError, IntegrityError):
+                    agents.append(self.ledger.open_agent(connection, row.workspace_pk, row.agent_ix, row.sealed_agent))
+            return agents
 
         found = sorted(self.store.read(read), key=lambda agent: agent.name)
         return [

@@ -277,6 +277,15 @@ def runs_after(connection: Connection, places: Sequence[int], *, after: int, cou
     return sorted(found, key=lambda row: row.run_pk)[:count]
 
 
+def living_after(connection: Connection, *, after: int, count: int) -> Sequence[AnyRow]:
+    """Return runs of all workspaces that are not deleted, in the order of their creation."""
+    living = (evidence_runs.c.deleted_at.is_(None), evidence_runs.c.deleting_at.is_(None))
+    statement = sa.select(evidence_runs.c.run_pk, evidence_runs.c.evidence_id).where(
+        *living, evidence_runs.c.run_pk > after
+    )
+    return connection.execute(statement.order_by(evidence_runs.c.run_pk).limit(count)).all()
+
+
 # ---- deletion
 
 

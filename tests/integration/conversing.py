@@ -9,10 +9,12 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from app.wiring import Wiring
 from continuity.decisions.threads import transcript
 from continuity.services.callers import Caller, CallerKind, Role
 from continuity.services.clockwatch import ClockWatch
 from continuity.services.opening import Opener
+from continuity.services.owners import Owners
 from continuity.services.threads import Threads
 from continuity.services.threads_checking import ThreadChecker
 from continuity.services.threads_deletion import ThreadDeletions
@@ -214,6 +216,13 @@ class Conversing:
         """Change rows as somebody with access to the database and without the key could."""
         statement = sa.update(table).where(*where).values(values)
         return self.store.write(lambda connection: connection.execute(statement).rowcount)
+
+
+def beside(built: Wiring, *, declares: bool = True) -> Conversing:
+    """Talk beside the services of a whole program: on its store, with its keys and its clock."""
+    owners = Owners(built.store, built.vault)
+    home = Installation(built.store, built.vault, built.clock, built.auth, owners, built.audit)
+    return process_of(home, database_time=True, declares=declares)
 
 
 def question(task: str = "t1", ordinal: int = 0, **fields: Any) -> dict[str, Any]:

@@ -117,7 +117,9 @@ def advance(view: View, record: Mapping[str, Any]) -> dict[str, Any]:
 
 def _with_item(messages: list[Item], record: Mapping[str, Any]) -> list[Item]:
     number = record["data"]["item_no"]
-    for place, item in enumerate(messages):
+    # From the end: what a record is about has begun lately.
+    for place in range(len(messages) - 1, -1, -1):
+        item = messages[place]
         if item["item_no"] == number:
             return [*messages[:place], fold_item(item, record), *messages[place + 1 :]]
     return [*messages, fold_item(None, record)]
