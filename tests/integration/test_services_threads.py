@@ -602,6 +602,34 @@ class TestVault:
         later.settle(held, "done")
         assert later.snapshot(thread_id)["thread"]["state"] == "idle"
 
+    def test_what_was_accepted_before_capture_changed_waits_for_it(self, at):
+        idle, ended = at.running()
+        at.settle(ended)
+        running, held = at.running()
+        at.say(running, "and then", how="follow_up")
+        waiting, (asked,) = waiting_thread(at)
+        failed, broken = at.running()
+        at.fail(broken)
+        change_vault(at.store, at.home.vault, capture_mode="off")
+        later = process_of(at.home)
+
+        for call in (
+            lambda: later.say(running, how="steer"), lambda: later.say(idle), later.create,
+            lambda: later.reply(waiting, asked["waiting_id"], True), lambda: later.control(failed, "resume"),
+        ):  # fmt: skip
+            assert refused(call).code == "capture_not_full"
+        # What runs may end, be it with questions, and is kept whole; the follow-up behind it is queued and not begun.
+        later.append(held, *said("the end"))
+        later.settle(held)
+        assert later.snapshot(running)["messages"][-2]["content"] == "the end"
+        assert later.snapshot(running)["thread"]["state"] == "running"
+        assert refused(later.claim).code == "capture_not_full"
+
+        change_vault(at.store, at.home.vault, capture_mode="full")
+        again = process_of(at.home)
+        assert again.claim().run["input"]["content"] == "and then"
+        assert again.reply(waiting, asked["waiting_id"], True)["state"] == "running"
+
     def test_the_first_thread_raises_the_format_and_says_so(self, at):
         at.create()
         at.create()
