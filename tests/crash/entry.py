@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import sqlalchemy as sa
+from flask import has_request_context, request
 
 from app.auth.settings import CHEAP_HASHING, AuthSettings
 from app.cli import main
@@ -21,8 +22,13 @@ from app.wiring import Overrides, SystemClock
 from continuity.store.store import Store
 
 T = TypeVar("T")
-UNITS = {"create": "Workflows.create.", "begin": "Attempts.begin.", "outcome": "Attempts.outcome."}
+UNITS = {
+    "create": "Workflows.create.", "begin": "Attempts.begin.", "outcome": "Attempts.outcome.",
+    "expire": "ThreadUpkeep.",
+}  # fmt: skip
 """The units of work that can be killed, by where their functions are defined."""
+THREADS = ("Threads.", "ThreadWork.")
+"""Where one function serves several requests about threads: a unit is what the request's path ends with."""
 
 
 class FileClock:
@@ -71,10 +77,17 @@ class DyingStore(Store):
         except FileNotFoundError:
             return
         unit, _, when = wanted.partition(".")
-        if when == moment and work.__qualname__.startswith(UNITS[unit]):
+        if when == moment and _is(work, unit):
             # Of several processes one dies, and dies once.
             self._armed.rename(self._armed.with_suffix(".fired"))
             os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _is(work: Callable[..., object], unit: str) -> bool:
+    if unit in UNITS:
+        return work.__qualname__.startswith(UNITS[unit])
+    is_of_threads = work.__qualname__.startswith(THREADS)
+    return is_of_threads and has_request_context() and request.path.endswith(f"/{unit}")
 
 
 class FailingStore(DyingStore):

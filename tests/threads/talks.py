@@ -7,9 +7,10 @@ Whoever drives a `Talk` lets workers and the server die where it likes, does wha
 from __future__ import annotations
 
 import secrets
+import tempfile
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,11 @@ from continuity.threads import WorkerClient
 from continuity.threads.client import ThreadClient
 from examples.local_server import Records
 from examples.order_support.agent import NAME, agent
+from tests.crash.clocked import follow_clock
 from tests.crash.forks import Forks
 from tests.crash.stage import Stage, staged
-from tests.servers import Instance
+from tests.databases import PostgreSQLServer
+from tests.servers import Instance, initialised
 from tests.threads.town import wait_for
 
 OVER_S = 200
@@ -31,12 +34,13 @@ LEFT = "Order 17 was left as it is. A person has denied this call. Nothing was d
 
 
 @contextmanager
-def talking_stage(template: Instance, folder: Path, *, database_url: str | None = None) -> Iterator[Stage]:
+def talking_stage(
+    instance: Instance, clock_file: Path, *, extra: Mapping[str, str] | None = None, options: Sequence[str] = ()
+) -> Iterator[Stage]:
     """Serve an instance in a process of its own, with an application and a credential for the example's workers."""
     forks = Forks("tests.threads.jobs")
-    extra = {} if database_url is None else {"ATMEM_DATABASE_URL": database_url}
     try:
-        with staged(forks, template.copy_to(folder / "instance"), clock_file=folder / "clock", extra=extra) as made:
+        with staged(forks, instance, clock_file=clock_file, extra=extra, options=options) as made:
             made.application = made.grant("shop", "thread_application", workspace_id="default")
             made.runner = made.grant("runner", "thread_worker", workspace_id="default", agents=[NAME])
             # Threads need an agent that was declared.
@@ -46,6 +50,22 @@ def talking_stage(template: Instance, folder: Path, *, database_url: str | None 
             yield made
     finally:
         forks.close()
+
+
+@contextmanager
+def talking_stage_on_postgresql(server: PostgreSQLServer, folder: Path) -> Iterator[Stage]:
+    """Serve with four processes on one database: one of them dies and is replaced, the others go on."""
+    url = server.url(server.create())
+    extra = {"ATMEM_DATABASE_URL": url}
+    # Where the database's own user can read it.
+    with tempfile.TemporaryDirectory() as public:
+        Path(public).chmod(0o755)
+        clock_file = Path(public) / "clock"
+        instance = initialised(folder / "instance", extra)
+        follow_clock(url, clock_file)
+        with talking_stage(instance, clock_file, extra=extra, options=["--workers", "4"]) as made:
+            made.is_one_of_many = True
+            yield made
 
 
 class Talk:
@@ -62,8 +82,11 @@ class Talk:
     # ---- what the person does
 
     def begin(self, text: str = "Please cancel order 17.") -> None:
-        self.thread = self.ann.create(f"talk-{secrets.token_hex(6)}", NAME)["thread_id"]
+        self.create()
         self.say(text)
+
+    def create(self) -> None:
+        self.thread = self.ann.create(f"talk-{secrets.token_hex(6)}", NAME)["thread_id"]
 
     def say(self, text: str) -> None:
         self.ann.message(self.thread, text)
@@ -211,6 +234,9 @@ def asked_until_told(stage: Stage, ask: Callable[[], Any]) -> Any:
 def come_back(stage: Stage) -> None:
     """Wait for the server's death at the armed point, and start it again."""
     wait_for(lambda: stage.has_fired, what="the server did not come to the armed point")
+    if getattr(stage, "is_one_of_many", False):
+        stage.disarm()
+        return
     assert stage.forks.wait(stage.process) == -9
     stage.disarm()
     stage.start()

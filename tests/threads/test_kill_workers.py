@@ -35,7 +35,8 @@ SAFE = {"claim.before": "running", "wait.after": "waiting", "settle.after": "idl
 
 @pytest.fixture(scope="module")
 def stage(instance_template, tmp_path_factory):
-    with talking_stage(instance_template, tmp_path_factory.mktemp("threads-stage")) as made:
+    folder = tmp_path_factory.mktemp("threads-stage")
+    with talking_stage(instance_template.copy_to(folder / "instance"), folder / "clock") as made:
         yield made
 
 
