@@ -15,6 +15,7 @@ import pytest
 
 from tests.crash.clocked import follow_clock
 from tests.crash.conftest import BOTH
+from tests.crash.conversed import Conversation
 from tests.crash.stage import Stage, until
 from tests.crash.sweep import Secrets, Wire, files, tables
 from tests.servers import ROOT as ROOT_FOLDER
@@ -124,12 +125,15 @@ def test_no_secret_is_found_in_anything_that_is_left_behind(sweep):
     failures(sweep)
     run = evidence(sweep)
     pages(sweep, run, workflow_id)
+    conversation = Conversation(sweep)
+    conversation.everything()
 
     assert sweep.leaks() == {}
     back_up(sweep)
     lock_and_unlock(sweep)
     delete(sweep, workflow_id)
     delete_run(sweep, run)
+    conversation.delete()
     assert sweep.leaks() == {}
     sweep.stage.stop()
     assert sweep.leaks() == {}
