@@ -23,6 +23,8 @@ _WRITTEN: Final = {
 }  # fmt: skip
 _REPLY: Final = "reply-"
 """How the fields of an answer begin, which have their names from what a thread asks."""
+_CHOICE_CHARS: Final = 7
+"""What is no longer than the longest word of a choice was not written by anybody."""
 _UNKEPT: Final = "Holds a character that cannot be kept: the one with the number zero."
 
 
@@ -72,7 +74,7 @@ def fields(*names: str, secret: str = FIELD) -> dict[str, str]:
 
 def texts_of(values: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     """Return what is prose or data among the fields of a form, as labels and texts."""
-    replies = sorted(name for name, text in values.items() if name.startswith(_REPLY) and text)
+    replies = sorted(name for name, text in values.items() if name.startswith(_REPLY) and len(text) > _CHOICE_CHARS)
     named = [*_WRITTEN.items(), *((name, "Reply") for name in replies)]
     return tuple((label, values[name]) for name, label in named if values.get(name))
 

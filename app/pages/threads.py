@@ -99,10 +99,11 @@ def newest(caller: Caller) -> ThreadList:
 
 def list_page(found: ThreadList, *, new: New | None = None, seen: str = "", status: int = 200) -> Response:
     """Answer with the list; with 204 when the browser that polls has this very list already."""
-    mark = _mark(found)
+    is_asked_for = found.is_empty_everywhere or not htmx.wants_fragment()
+    agents = wiring().threads.reading.agents(admitted()) if is_asked_for else []
+    mark = _mark(found, [each["name"] for each in agents] if found.is_empty_everywhere else [])
     if mark == seen and htmx.wants_fragment():
         return Response(status=_NO_CONTENT)
-    agents = [] if htmx.wants_fragment() else wiring().threads.reading.agents(admitted())
     return htmx.render(
         page="pages/threads/index.html", fragment="fragments/threads/list.html", status=status, work=found, mark=mark,
         agents=[(each["name"], each["name"]) for each in agents], new=new or New(), request_id=new_request_id(),
@@ -123,10 +124,10 @@ def _list(caller: Caller, given: dict[str, str]) -> ThreadList:
     )  # fmt: skip
 
 
-def _mark(found: ThreadList) -> str:
+def _mark(found: ThreadList, agents: list[str]) -> str:
     """Return one word that differs whenever the list would look different (as for the list of work)."""
     period = wiring().clock.now_us() // (_CURSOR_KEPT_S * limits.SECOND_US) if found.next_cursor else None
-    shown = repr((replace(found, next_cursor=None), period))
+    shown = repr((replace(found, next_cursor=None), period, agents))
     return hashlib.sha256(shown.encode()).hexdigest()[:_MARK_CHARS]
 
 
@@ -191,11 +192,16 @@ def history(thread_id: str) -> Response:
 
 
 def thread_page(
-    caller: Caller, thread_id: str, *, sent: Sent | None = None, refused: Refusal | None = None, status: int = 200
-) -> Response:
-    """Answer with the thread as it is now, beside why a control was refused or what a form lacks."""
+    caller: Caller, thread_id: str, *, sent: Sent | None = None, refused: Refusal | None = None,
+    recorded: AskView | None = None, status: int = 200,
+) -> Response:  # fmt: skip
+    """Answer with the thread as it is now, beside why a control was refused or what a form lacks.
+
+    `recorded` is the question that was answered before.
+    """
     try:
         context = _context(caller, thread_id, sent=sent or Sent(), refused=refused)
+        context["recorded"] = recorded
     except ConflictError as error:
         return gone(thread_id, error)
     except (DecryptionError, IntegrityError) as error:
@@ -220,6 +226,7 @@ def _context(
         "standing": threads.standing.of(caller, thread_id),
         "sent": sent,
         "refused": refused,
+        "recorded": None,
         "request_id": new_request_id(),
         "is_fresh": caller.is_fresh,
         "bounds": bounds,
@@ -235,8 +242,17 @@ def asks(caller: Caller, thread_id: str, snapshot: dict[str, Any], sent: Sent) -
         else wiring().threads.standing.question(caller, thread_id, request["waiting_id"])
         for request in snapshot["waiting"]
     ]
-    names = auth().names.of(each["answered_by"] for each in questions if "answered_by" in each)
-    return ask_views(questions, sent, names)
+    return ask_views(questions, sent, _answerers(questions))
+
+
+def recorded_view(caller: Caller, thread_id: str, waiting_id: str) -> AskView:
+    """Return a question with the answer that counts."""
+    question = wiring().threads.standing.question(caller, thread_id, waiting_id)
+    return ask_views([question], Sent(), _answerers([question]))[0]
+
+
+def _answerers(questions: list[dict[str, Any]]) -> dict[str, str]:
+    return auth().names.of(each["answered_by"] for each in questions if "answered_by" in each)
 
 
 def gone(thread_id: str, error: ConflictError) -> Response:

@@ -90,7 +90,8 @@ class AskView:
 
     def value(self, name: str, default: str = "") -> str:
         """Return what somebody wrote into a field, else what it begins with."""
-        if self.sent.form != self.waiting_id:
+        # A question that was asked again may have other fields by the same names.
+        if self.sent.form != self.waiting_id or self.sent.values.get("revision") != str(self.revision):
             return default
         return self.sent.value(self.waiting_id, name)
 

@@ -20,7 +20,7 @@ from app.extensions import wiring
 from app.pages import forms, keeping
 from app.pages.notes import WORDS, leave_note
 from app.pages.reauthentication import Unproved, proved
-from app.pages.threads import EVERY_ROLE, New, blueprint, list_page, newest, thread_page
+from app.pages.threads import EVERY_ROLE, New, blueprint, list_page, newest, recorded_view, thread_page
 from app.pages.threads_asks import JSON_FIELD, WHOLE, AskForm, ask_form
 from app.pages.threads_conflicts import refusal
 from app.pages.threads_sent import Sent
@@ -191,7 +191,10 @@ def _act(
     try:
         act(caller)
     except ConflictError as error:
-        return thread_page(caller, thread_id, sent=sent, refused=refusal(sent.form, error.code), status=_CONFLICT)
+        is_answered = form is not None and error.code == "already_answered"
+        recorded = recorded_view(caller, thread_id, sent.form) if is_answered else None
+        why = refusal(sent.form, error.code)
+        return thread_page(caller, thread_id, sent=sent, refused=why, recorded=recorded, status=_CONFLICT)
     except (MalformedError, TooLargeError) as error:
         problems = _problems(error.message, form)
         return thread_page(caller, thread_id, sent=replace(sent, problems=problems), status=_UNPROCESSABLE)

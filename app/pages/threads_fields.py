@@ -36,6 +36,7 @@ class Leaf:
     """One field.
 
     `kind` is ``boolean, choice, choices, text, area, integer, number`` or ``lines``; `path` is how the server calls it.
+    `is_required`: it must be filled in; `is_asked`: it must where the object is there that it is a member of.
     `options` are values with their words; of a ``choices`` field each has a box of its own, `name` and its number.
     """
 
@@ -48,6 +49,7 @@ class Leaf:
     default: str = ""
     options: tuple[tuple[Any, str], ...] = ()
     is_nullable: bool = False
+    is_asked: bool = True
     items: str = ""
     most_chars: int | None = None
 
@@ -81,7 +83,9 @@ class _Maker:
     definitions: Mapping[str, Any]
     made: int = 0
 
-    def node(self, schema: Any, *, path: str, label: str, is_required: bool, depth: int = 0) -> Node:
+    def node(
+        self, schema: Any, *, path: str, label: str, is_required: bool, is_asked: bool = True, depth: int = 0
+    ) -> Node:
         plain, is_nullable = _plain(schema, self.definitions)
         label = str(plain.get("title") or label)
         hint = str(plain.get("description") or "")
@@ -89,7 +93,7 @@ class _Maker:
             return self._group(plain, path, label, hint, is_required=is_required, depth=depth, is_nullable=is_nullable)
         kind = _kind(plain, self.definitions)
         leaf = Leaf(
-            name=f"reply-{self.made}", path=path, label=label, kind=kind, is_required=is_required,
+            name=f"reply-{self.made}", path=path, label=label, kind=kind, is_required=is_required, is_asked=is_asked,
             hint=" ".join(part for part in (hint, _bounds(plain, kind)) if part), is_nullable=is_nullable,
             **_details(plain, kind, self.definitions),
         )  # fmt: skip
@@ -105,9 +109,10 @@ class _Maker:
         properties = plain.get("properties", {})
         if not properties or depth >= DEPTH_MOST or set(plain.get("required", ())) - set(properties):
             raise Unfit
+        asked = {key: key in plain.get("required", ()) for key in properties}
         members = tuple(
-            (key, self.node(child, path=f"{path}.{key}", label=key, depth=depth + 1,
-                            is_required=is_required and key in plain.get("required", ())))
+            (key, self.node(child, path=f"{path}.{key}", label=key, depth=depth + 1, is_asked=asked[key],
+                            is_required=is_required and asked[key]))
             for key, child in properties.items()
         )  # fmt: skip
         return Group(path, label, hint, is_required, members, is_nullable)

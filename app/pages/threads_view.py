@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from app.pages.jsonview import JSONView, json_view
-from app.pages.threads_words import CAUSES, Lead, lead, situation, why_it_ended
+from app.pages.threads_words import CAUSES, Lead, lead, situation, waiting_note, why_it_ended
 from continuity.decisions.threads.states import Cause, Control, Situation
 
 _TODOS: Final = "todos"
@@ -25,14 +26,18 @@ class Content:
 
     @classmethod
     def of(cls, value: Any) -> Content:
-        return cls(value, None) if isinstance(value, str) else cls(None, json_view(value))
+        if isinstance(value, str):
+            return cls(value, None)
+        is_plain = value is None or isinstance(value, bool | int | float)
+        return cls(json.dumps(value), None) if is_plain else cls(None, json_view(value))
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
     """One line of the transcript: ``user``, ``assistant`` or ``tool``.
 
-    `state` of a call is ``open, ok, error`` or ``unknown``; of a message ``open, done`` or ``incomplete``.
+    `state` of a call is ``open, waits, cut, ok, error`` or ``unknown``; of a message ``open, cut, done`` or
+    ``incomplete``. What has not ended is ``cut`` where its run was interrupted or has failed.
     """
 
     number: int
@@ -142,6 +147,7 @@ class ThreadView:
     runs: tuple[RunLine, ...]
     older: str | None
     lead: Lead | None
+    waits: str
     offers: Offers
 
     @property
@@ -160,12 +166,13 @@ def thread_view(snapshot: Mapping[str, Any]) -> ThreadView:
         situation=where,
         checkpoint=snapshot["checkpoint"],
         acts_mark=acts_mark(snapshot["checkpoint"], thread["revision"]),
-        items=tuple(item_view(item, numbers) for item in snapshot["messages"]),
+        items=tuple(item_view(item, numbers, where) for item in snapshot["messages"]),
         queue=tuple(Queued(each["kind"], Content.of(each["content"]), each["at"]) for each in snapshot["queue"]),
         declared=tuple(_declared(key, value) for key, value in sorted(snapshot["state"].items())),
         runs=tuple(_run(run, numbers) for run in reversed(snapshot["runs"])),
         older=snapshot["history_cursor"],
         lead=lead(snapshot),
+        waits=waiting_note(snapshot["waiting"]),
         offers=offers(where, frozenset(snapshot["controls"])),
     )  # fmt: skip
 
@@ -175,7 +182,7 @@ def acts_mark(checkpoint: str, revision: int) -> str:
     return f"{checkpoint.partition('-')[0]}-{revision}"
 
 
-def item_view(item: Mapping[str, Any], numbers: Mapping[str, int]) -> Item:
+def item_view(item: Mapping[str, Any], numbers: Mapping[str, int], where: Situation = Situation.IDLE) -> Item:
     """Make one line of a transcript; `numbers` are those of the runs that are shown, by id."""
     common = {
         "number": item["item_no"], "item_id": item["id"], "status": item["status"], "at": item["at"],
@@ -183,11 +190,11 @@ def item_view(item: Mapping[str, Any], numbers: Mapping[str, int]) -> Item:
     }  # fmt: skip
     if item["type"] == "message":
         return Item(
-            **common, who=item["role"], state=item["status"], kind=item.get("kind", ""), name=item.get("name", ""),
-            content=Content.of(item["content"]),
+            **common, who=item["role"], state=_message_state(item, where), kind=item.get("kind", ""),
+            name=item.get("name", ""), content=Content.of(item["content"]),
         )  # fmt: skip
     return Item(
-        **common, who="tool", state=_call_state(item), name=item["tool"],
+        **common, who="tool", state=_call_state(item, where), name=item["tool"],
         arguments=json_view(item["arguments"]) if "arguments" in item else None,
         progress=Content.of(item["progress"]) if "progress" in item else None,
         result=Content.of(item["result"]) if "result" in item else None,
@@ -223,8 +230,14 @@ def _why_no_message(where: Situation) -> str:
     return "A run goes on. A new message is taken once the thread is idle again."
 
 
-def _call_state(item: Mapping[str, Any]) -> str:
-    return "open" if item["status"] == "open" else str(item.get("outcome", "unknown"))
+def _message_state(item: Mapping[str, Any], where: Situation) -> str:
+    return "cut" if item["status"] == "open" and where in _ATTENTION else str(item["status"])
+
+
+def _call_state(item: Mapping[str, Any], where: Situation) -> str:
+    if item["status"] != "open":
+        return str(item.get("outcome", "unknown"))
+    return "cut" if where in _ATTENTION else "waits" if where is Situation.WAITING else "open"
 
 
 def _declared(key: str, value: Any) -> Declared:

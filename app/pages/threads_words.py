@@ -47,18 +47,14 @@ class Lead:
     workflow_id: str | None = None
 
 
-_SAME_INPUT: Final = (
-    "The new run is given what this one was given, and goes on from the last checkpoint. What the journal or a receipt"
-    " shows as done is not done again; the step that was cut off runs again from its beginning."
-)
 _INTERRUPTED: Final = {
     Reason.CLAIM_EXPIRED: Lead(
         "The worker went away in the middle",
         f"No sign of life came from it for {CLAIM_S} seconds, so its claim ran out and the run was interrupted. Nothing"
         " goes on by itself.",
-        "Everything up to the last record below is kept. What the worker did after it is not known here; if it is still"
+        "Everything up to the last record above is kept. What the worker did after it is not known here; if it is still"
         " alive, it can write nothing more.",
-        f"Look at calls whose outcome is not known. Then resume, or stop. {_SAME_INPUT}",
+        "Look at what it was doing: calls without a result may have happened. Then resume, or stop.",
         "warn",
     ),
     Reason.TOOL_BLOCKED: Lead(
@@ -82,7 +78,7 @@ _FAILED: Final = Lead(
     "The run failed",
     "Its worker gave up and said why. Nothing goes on by itself.",
     "Everything up to the failure is kept. Calls that had no result have none until the run is resumed or stopped.",
-    f"If the cause is gone, resume. Else stop it. {_SAME_INPUT}",
+    "If the cause is gone, resume. Else stop it.",
     "bad",
 )
 _LEADS: Final = {
@@ -129,8 +125,6 @@ def situation(snapshot: Mapping[str, Any]) -> Situation:
 def lead(snapshot: Mapping[str, Any]) -> Lead | None:
     """Return what to say first of a thread; None where its transcript says everything."""
     where = situation(snapshot)
-    if where is Situation.WAITING:
-        return _waiting(snapshot["waiting"])
     if where in _LEADS:
         return _LEADS[where]
     if where not in {Situation.INTERRUPTED, Situation.FAILED}:
@@ -158,15 +152,11 @@ def why_it_ended(run: Mapping[str, Any]) -> str:
     return ""
 
 
-def _waiting(requests: Sequence[Mapping[str, Any]]) -> Lead:
+def waiting_note(requests: Sequence[Mapping[str, Any]]) -> str:
+    """Say what a thread waits for; empty when it waits for nothing."""
+    if not requests:
+        return ""
     left = sum(request["state"] == "open" for request in requests)
-    return Lead(
-        "The agent asks you something" if left == 1 else f"The agent asks {left} things",
-        "Its run has ended with "
-        + ("a question" if len(requests) == 1 else f"{len(requests)} questions")
-        + " and does nothing until "
-        + ("it is answered." if len(requests) == 1 else "all of them are answered, in any order."),
-        "An answer is taken once and cannot be changed. It is bound to the question as it stands here.",
-        "Read what is shown, then answer. To answer nothing, stop the run: then the question is no longer asked.",
-        "warn",
-    )
+    asked = "a question" if len(requests) == 1 else f"{len(requests)} questions, {left} of them open"
+    until = "it is answered" if len(requests) == 1 else "all are answered, in any order"
+    return f"The run has ended with {asked}, and nothing goes on until {until}. To answer nothing, stop it."

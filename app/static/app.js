@@ -122,6 +122,11 @@
   };
 
   document.addEventListener("DOMContentLoaded", show);
+  // What stands beside the text on a wide screen is open there, and folded above it on a phone.
+  document.addEventListener("DOMContentLoaded", () => {
+    if (!matchMedia("(min-width: 72rem)").matches) return;
+    for (const part of document.querySelectorAll("details[data-wide]")) part.open = true;
+  });
   document.addEventListener("htmx:afterSettle", show);
   // Where a newer piece was put in place without htmx (threads.js).
   document.addEventListener("atmem:changed", show);

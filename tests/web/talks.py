@@ -1,4 +1,4 @@
-"""Conversations on a site, for the tests of their pages: people who own them, and a worker that does what workers do."""
+"""Conversations on a site, for the tests of their pages: who owns them, and a worker that does what workers do."""
 
 from __future__ import annotations
 

@@ -1,0 +1,176 @@
+"""Conversations in a real browser: begun, read, answered, stopped, resumed, deleted; looked at in every situation."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.halls import Hall, opened
+from tests.browser.screenshots import NARROW, WIDE, take
+from tests.browser.visits import WIDTHS
+from tests.integration.conversing import question, said
+from tests.web.talks import Talks
+
+pytestmark = pytest.mark.browser
+
+THREADS = "/threads"
+HOSTILE = '<script>document.title="x"</script> "><img src=x onerror=alert(1)> {{7*7}} \u202egnp.exe \x1b[31m \u200b'
+ADDRESS = {
+    "type": "object",
+    "title": "New address",
+    "description": "Where the parcel goes instead.",
+    "properties": {
+        "street": {"type": "string", "title": "Street and number", "maxLength": 80},
+        "country": {"title": "Country", "enum": ["Austria", "France", "Italy"]},
+        "copies": {"type": "integer", "title": "Labels", "minimum": 1, "maximum": 5, "default": 1},
+        "notes": {"type": "array", "title": "Notes for the driver", "items": {"type": "string"}},
+        "is_gift": {"type": "boolean", "title": "Wrap it as a gift"},
+        "contact": {
+            "type": "object", "title": "Contact",
+            "properties": {"phone": {"type": "string", "title": "Telephone", "maxLength": 30}},
+            "required": ["phone"],
+        },
+    },
+    "required": ["street", "country", "is_gift"],
+}  # fmt: skip
+TODOS = [
+    {"content": "Look at order 17", "status": "completed"},
+    {"content": "Ask whether to cancel it", "status": "in_progress"},
+    {"content": "Write to the customer", "status": "pending"},
+]
+
+
+@pytest.fixture(scope="module")
+def hall(instance_template, tmp_path_factory):
+    instance = instance_template.copy_to(tmp_path_factory.mktemp("threads") / "instance")
+    with opened(instance) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def talks(hall):
+    return Talks(hall.site, "adm")
+
+
+@pytest.fixture
+def adm(hall, open_visit):
+    return signed_in(hall, open_visit)
+
+
+def signed_in(hall: Hall, open_visit, username: str = "adm", **options):
+    hall.site.clock.advance(61)
+    visit = open_visit(hall.url, **options)
+    visit.sign_in(username, hall.password(username))
+    return visit
+
+
+def check(visit, name, tmp_path):
+    """Look at the page as it stands: in both themes, wide and narrow, at every width, and on a picture."""
+    for scheme in ("light", "dark"):
+        for size in (WIDE, NARROW):
+            visit.page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+            visit.page.set_viewport_size(size)
+            assert visit.findings() == [], (name, scheme, size)
+    assert {width: visit.overflow(width) for width in WIDTHS} == dict.fromkeys(WIDTHS, 0), name
+    assert visit.page.locator("script:not([src]), style, [style], [onclick]").count() == 0
+    take(visit.page, name, tmp_path)
+
+
+def call(number, tool="lookup_order", **arguments):
+    return {"kind": "tool_started", "call_id": f"c{number}", "tool": tool, "arguments": arguments}
+
+
+def ended(number, outcome="ok", **fields):
+    return {"kind": "tool_ended", "call_id": f"c{number}", "outcome": outcome, **fields}
+
+
+def conversation(talks, name):
+    """A thread whose agent has looked at an order and answered; and is asked about another one."""
+    thread_id = talks.create(name)
+    talks.say(thread_id, "Where is order 17? It was to be here on Friday.")
+    held = talks.claim()
+    talks.append(held, call(1, order="17"), {"kind": "state_changed", "values": {"todos": TODOS}})
+    talks.append(
+        held, ended(1, result={"order": "17", "state": "packed", "carrier": None}),
+        *said("Order 17 is packed and is still in the house.\n\nThe carrier takes it tomorrow. Shall I cancel it?"),
+    )  # fmt: skip
+    talks.settle(held, {"answer": "Order 17 is packed."})
+    return thread_id
+
+
+class TestLooks:
+    def test_an_empty_list(self, instance_template, tmp_path_factory, open_visit, tmp_path):
+        instance = instance_template.copy_to(tmp_path_factory.mktemp("empty") / "instance")
+        with opened(instance) as hall:
+            visit = signed_in(hall, open_visit)
+            visit.page.get_by_role("link", name="Threads").click()
+
+            expect(visit.page.get_by_role("heading", name="No conversations yet")).to_be_visible()
+            check(visit, "threads-empty", tmp_path)
+            hall.site.wiring.vault.lock()
+            assert visit.go(THREADS) == 423
+            check(visit, "threads-locked", tmp_path)
+
+    def test_a_list_and_every_situation_of_a_thread(self, talks, adm, tmp_path):
+        lost = conversation(talks, "lost")
+        talks.say(lost, "Cancel order 20.")
+        talks.append(talks.claim(), *said("I cancel it now."), call(4, "cancel_order", order="20"))
+        talks.clock.advance(61)
+        talks.upkeep.expire_due()
+
+        finished = conversation(talks, "finished")
+        talks.say(finished, "Then cancel it, please.")
+        held = talks.claim()
+        talks.append(held, call(2, "cancel_order", order="17"), ended(2, result="cancelled"), *said("It is cancelled."))
+        talks.settle(held, {"answer": "It is cancelled."})
+
+        streaming = conversation(talks, "streaming")
+        talks.say(streaming, "And order 18?")
+        held = talks.claim()
+        talks.append(
+            held, call(3, order="18"), {"kind": "tool_progress", "call_id": "c3", "data": "page 2 of 3"},
+            {"kind": "message_started", "message_id": "m-open"},
+            {"kind": "message_part", "message_id": "m-open", "text": "Order 18 was sent on Monday with "},
+        )  # fmt: skip
+        talks.say(streaming, "Only the date, please.", how="steer")
+        talks.say(streaming, "Then look at order 19 as well.", how="follow_up")
+
+        approval = conversation(talks, "approval")
+        talks.say(approval, "Cancel order 17.")
+        shown = {"question": "Cancel order 17 for good?", "order": "17", "value": "€ 240.00", "items": ["lamp", "bulb"]}
+        talks.wait(talks.claim(), question(shown=shown))
+
+        form = conversation(talks, "address")
+        talks.say(form, "Send it to my new address.")
+        shown = {"question": "Where shall order 17 go?", "reason": "The address of the order is two years old."}
+        talks.wait(talks.claim(), question(kind="reply", schema=ADDRESS, shown=shown))
+
+        hitl = conversation(talks, "decisions")
+        talks.say(hitl, "Do both.")
+        requests = [
+            {"name": "cancel_order", "args": {"order": "17"}, "description": "Cancels an order for good."},
+            {"name": "refund", "args": {"order": "17", "cents": 24_000}},
+        ]
+        configs = [{"action_name": "refund", "allowed_decisions": ["approve", "edit", "reject"]}]
+        shown = {"action_requests": requests, "review_configs": configs}
+        talks.wait(talks.claim(), question(schema=DECISIONS, shown=shown), question("t2", kind="reply", schema={}))
+
+        adm.go(THREADS)
+        check(adm, "threads", tmp_path)
+        situations = {
+            "finished": finished, "streaming": streaming, "approval": approval, "object-form": form,
+            "decisions": hitl, "attention": lost,
+        }  # fmt: skip
+        for name, thread_id in situations.items():
+            assert adm.go(f"{THREADS}/{thread_id}") == 200
+            check(adm, f"thread-{name}", tmp_path)
+
+
+DECISIONS = {
+    "type": "object",
+    "properties": {"decisions": {"type": "array", "minItems": 1, "items": {
+        "type": "object", "required": ["type"],
+        "properties": {"type": {"enum": ["approve", "reject", "edit", "respond"]}},
+    }}},
+    "required": ["decisions"], "additionalProperties": False,
+}  # fmt: skip
