@@ -16,7 +16,7 @@ const ACTS = "acts";
 const NEWS = "news";
 const NEWS_EVERY_MS = 250;
 const PAGE_EVERY_MS = 1_000;
-const PAGES_A_TRY = 15; // Without a place for a stream, one is asked for again after so many pages.
+const PAGES_A_TRY = 5; // Without a place for a stream, one is asked for again after so many pages.
 const WAIT_MS = [500, 1_000, 2_000, 4_000, 8_000];
 const HIDDEN_MS = 30_000;
 const NEAR_PX = 80;
@@ -153,7 +153,11 @@ const take = (record) => {
 const begin = (position) => {
   const isOther = isLost || position.epoch !== at.epoch;
   if (isOther) leaveStream();
-  if (isOther || position.seq > at.seq) at = position;
+  if (isOther || position.seq > at.seq) {
+    at = position;
+    // It tells of records that were not taken, and will not be.
+    news(ACTS);
+  }
   if (isOther) wanted = 0;
   isLost = false;
   kept = isOther ? [] : kept.filter((record) => record.seq > position.seq);
