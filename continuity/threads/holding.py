@@ -31,7 +31,7 @@ GATHER_S: Final = 0.05
 PART_CHARS: Final = 8 * 1024
 """Neighbouring parts of one message are written as one, up to here."""
 FLUSH_S: Final = 1.0
-LOOK_S: Final = 2.0
+LOOK_S: Final = 0.25
 """How old the last word of the server may be where a step begins."""
 _FINAL: Final = (MalformedError, TooLargeError)
 

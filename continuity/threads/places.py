@@ -15,6 +15,7 @@ Source: design of threads; LangGraph 1.1.5 to 1.2.24.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -136,16 +137,22 @@ def dangling_calls(messages: Sequence[Any]) -> list[Mapping[str, Any]]:
     return [] if last is None else [call for call in last.tool_calls if call["id"] not in answered]
 
 
-def fenced(saver: Any, check: Callable[[], None]) -> Any:
+def fenced(saver: Any, check: Callable[[], None], look: Callable[[], None]) -> Any:
     """Return a saver that writes only while a claim lives, of the same class and on the same connection.
 
     A process that was stopped and wakes behind its claim's end would else write a newer step than the worker that has
     gone on meanwhile.
+
+    Args:
+        saver: The saver.
+        check: Raises where nothing may be written any more.
+        look: Called once a step is stored, of whatever graph, and before the next one begins.
     """
     made = _copied(saver)
-    for name in ("put", "put_writes"):
-        setattr(made, name, _checked(getattr(saver, name), check))
-        setattr(made, f"a{name}", _acheck(getattr(saver, f"a{name}"), check))
+    made.put = _checked(_followed(saver.put, look), check)
+    made.put_writes = _checked(saver.put_writes, check)
+    made.aput = _acheck(_afollowed(saver.aput, look), check)
+    made.aput_writes = _acheck(saver.aput_writes, check)
     return made
 
 
@@ -153,6 +160,25 @@ def _copied(saver: Any) -> Any:
     made = object.__new__(type(saver))
     made.__dict__.update(saver.__dict__)
     return made
+
+
+def _followed(function: Callable[..., Any], look: Callable[[], None]) -> Callable[..., Any]:
+    def write(*args: Any, **kwargs: Any) -> Any:
+        written = function(*args, **kwargs)
+        look()
+        return written
+
+    return write
+
+
+def _afollowed(function: Callable[..., Any], look: Callable[[], None]) -> Callable[..., Any]:
+    async def write(*args: Any, **kwargs: Any) -> Any:
+        written = await function(*args, **kwargs)
+        # In a thread: it waits for the journal.
+        await asyncio.to_thread(look)
+        return written
+
+    return write
 
 
 def _checked(function: Callable[..., Any], check: Callable[[], None]) -> Callable[..., Any]:

@@ -32,7 +32,7 @@ from continuity.threads.places import Waiting, answers, fenced, question
 from continuity.threads.telling import Telling
 from continuity.threads.words import INPUT_MARK, PROGRESS
 
-MODES: Final = ["messages", "updates", "values", "custom"]
+MODES: Final = ["messages", "updates", "values", "custom", "checkpoints"]
 GRAPH_STEPS: Final = 10_000
 """Steps of an agent's graph are not what its limits count: each hook of middleware is one."""
 _STOPPING: Final = "thread_stopping"
@@ -62,7 +62,7 @@ class Segment:
         self._passed = client.trace
         self.graph = graph.copy(
             update={
-                "checkpointer": fenced(graph.checkpointer, self.holding.check),
+                "checkpointer": fenced(graph.checkpointer, self.holding.check, self.holding.look),
                 "step_timeout": agent.limits.timeout_seconds,
             }
         )
@@ -134,8 +134,9 @@ class Segment:
         elif not namespace and mode == "values":
             self._told_later()
             self.holding.say(*self.telling.state(payload))
-            # A step is over and stored: what was asked meanwhile is heard before the next one, and a stop ends the run.
             self.holding.look()
+        elif not namespace and mode == "checkpoints":
+            # A step is over and stored, whether it has changed anything or not: a stop ends the run.
             return not self.holding.is_stopping
         return True
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 import sqlite3
-import time
 from contextlib import contextmanager
 from typing import Annotated, Any, TypedDict
 
@@ -65,12 +64,11 @@ def asking():
     return graph
 
 
-def echoing(lingers_s=lambda: 0.0):
-    """A graph with messages that repeats what was said, and the steers that it has read; then it may linger."""
+def echoing():
+    """A graph with messages that repeats what was said, and the steers that it has read."""
 
     def model(state):
         read = [steer["content"] for steer in steers()]
-        time.sleep(lingers_s())
         progress({"step": 1})
         last = [m.text for m in state["messages"] if m.type == "human"][-1]
         return {"messages": [AIMessage(f"You said: {' / '.join([last, *read])}")]}
@@ -78,4 +76,19 @@ def echoing(lingers_s=lambda: 0.0):
     graph = StateGraph(MessagesState)
     graph.add_node("model", model)
     graph.add_edge(START, "model")
+    return graph
+
+
+def preparing():
+    """The same with a step before it, so that it may hear of steers in time."""
+
+    def prepare(state):
+        progress({"step": 0})
+        return {}
+
+    graph = StateGraph(MessagesState)
+    graph.add_node("prepare", prepare)
+    graph.add_node("echo", echoing().compile())
+    graph.add_edge(START, "prepare")
+    graph.add_edge("prepare", "echo")
     return graph

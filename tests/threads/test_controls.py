@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import random
 import secrets
 import threading
 import time
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 import pytest
 
@@ -16,12 +15,11 @@ from langchain.tools import tool
 from langchain_core.messages import AIMessage
 from langgraph.graph import START, MessagesState, StateGraph
 
-from continuity.errors import ConflictError
 from continuity.integrations import RegisteredTool
 from continuity.threads import ClientPolicy, GovernedTool, Limits, ThreadWorker, WorkerClient, define_agent
 from tests.langgraph.agents import ScriptedModel
 from tests.langgraph.hall import Destination, call
-from tests.threads.graphs import ALL, echoing, saver_of
+from tests.threads.graphs import ALL, saver_of
 from tests.threads.town import wait_for
 
 
@@ -98,37 +96,6 @@ def test_a_steer_is_read_before_the_next_step(running):
     assert said(snapshot, "user") == ["Go", "Be quick"]
     assert [run["state"] for run in snapshot["runs"]] == ["settled"]
     assert snapshot["queue"] == []
-
-
-def records_of(ann, thread):
-    found, after = [], "1-0"
-    while True:
-        page = ann.journal(thread, after)
-        found, after = found + page["records"], page["checkpoint"]
-        if not page["has_more"]:
-            return found
-
-
-def test_steers_at_the_very_end_of_a_run_are_never_lost(running):
-    lingering = echoing(lambda: random.uniform(0.0, 0.1)).compile()
-    with running(graph=lingering) as (ann, thread, reported):
-        steered = []
-        for number in range(40):
-            ann.message(thread, f"message {number}")
-            time.sleep(random.uniform(0.0, 0.25))
-            # The run may have ended before: then nothing was accepted.
-            with suppress(ConflictError):
-                ann.steer(thread, f"steer {number}.")
-                steered.append(f"steer {number}.")
-            at_rest(ann, thread)
-        records = records_of(ann, thread)
-        assert ann.snapshot(thread)["queue"] == []
-    assert reported == []
-    assert len(steered) > 5
-    told = [record["data"]["message"]["content"] for record in records if record["kind"] == "message_added"]
-    assert [text for text in told if text.startswith("steer")] == steered
-    answers = " ".join(record["data"]["text"] for record in records if record["kind"] == "message_part")
-    assert [text for text in steered if text not in answers] == []
 
 
 def test_a_stop_ends_the_run_after_its_step_and_holds_what_was_queued(running):

@@ -1,0 +1,163 @@
+"""A steer that is sent at the exact end of a run is read, or follows, or was never accepted: whatever the instant."""
+
+from __future__ import annotations
+
+import random
+import secrets
+import threading
+import time
+from collections import Counter
+
+import pytest
+
+pytest.importorskip("langgraph")
+
+from langgraph.graph import START, MessagesState, StateGraph
+
+from continuity.errors import ConflictError
+from continuity.threads import ClientPolicy, ThreadWorker, WorkerClient, define_agent
+from continuity.threads.holding import LOOK_S
+from tests.threads.graphs import ALL, echoing, preparing, saver_of
+
+AMOUNTS = [pytest.param(40, id="few"), pytest.param(500, id="many", marks=pytest.mark.soak)]
+POINTS = ("claim.after", "append.before", "append.after", "settle.before", "settle.after")
+SPREAD_S = 0.004
+"""About as long as the server needs for a settle: the steer meets every instant of it."""
+
+
+class Ends:
+    """Says when the worker passes one point of a run, once."""
+
+    def __init__(self):
+        self.wanted, self.has_come = "", threading.Event()
+
+    def passed(self, point):
+        if point == self.wanted:
+            self.wanted = ""
+            self.has_come.set()
+
+    def expect(self, point):
+        self.has_come.clear()
+        self.wanted = point
+
+
+@pytest.fixture
+def running(town, tmp_path):
+    """A worker of an agent that repeats what was said and the steers that it has read, and a thread of it."""
+    name, ends, reported = f"agent-{secrets.token_hex(4)}", Ends(), []
+    agent = define_agent(
+        name=name, graph=preparing().compile(), client=ClientPolicy(public=True), controls=ALL,
+        checkpointer=saver_of(tmp_path),
+    )  # fmt: skip
+    client = WorkerClient(town.url, town.worker_token(name), trace=ends.passed)
+    worker = ThreadWorker(client, [agent], report=reported.append, pause=lambda event, _s: event.wait(0.002))
+    is_ready = threading.Event()
+    working = threading.Thread(target=worker.run, kwargs={"ready": is_ready.set})
+    working.start()
+    assert is_ready.wait(20)
+    ann = town.talker()
+    yield ann, ann.create("talk", name)["thread_id"], ends
+    worker.stop()
+    working.join()
+    assert reported == []
+
+
+def at_rest(ann, thread):
+    while ann.snapshot(thread)["thread"]["state"] == "running":
+        time.sleep(0.002)
+
+
+@pytest.mark.parametrize("amount", AMOUNTS)
+def test_steers_at_the_very_end_of_a_run_are_read_or_follow_or_are_refused(running, amount, record_property):
+    ann, thread, ends = running
+    accepted, refused = [], []
+    for number in range(amount):
+        ends.expect(random.choice(POINTS))
+        ann.message(thread, f"message {number}")
+        assert ends.has_come.wait(20)
+        time.sleep(random.uniform(0, SPREAD_S))
+        try:
+            ann.steer(thread, f"steer {number}.")
+        except ConflictError as error:
+            refused.append(error.code)
+        else:
+            accepted.append(f"steer {number}.")
+        at_rest(ann, thread)
+
+    records = records_of(ann, thread)
+    told = [record["data"]["message"] for record in records if record["kind"] == "message_added"]
+    assert [message["content"] for message in told if message["content"].startswith("steer")] == accepted
+    answers = Counter(
+        word
+        for record in records
+        if record["kind"] == "message_part"
+        for word in record["data"]["text"].removeprefix("You said: ").split(" / ")
+    )
+    # Each was answered by a run, and by one alone.
+    assert {steer: answers[steer] for steer in accepted} == dict.fromkeys(accepted, 1)
+    assert ann.snapshot(thread)["queue"] == []
+    assert set(refused) == {"thread_not_running"}
+    followed = sum(message["kind"] == "follow_up" for message in told)
+    record_property("accepted", len(accepted))
+    record_property("followed", followed)
+    record_property("refused", len(refused))
+    assert 0 < followed < len(accepted), "some are read in time, others come at the end"
+
+
+def records_of(ann, thread):
+    found, after = [], "1-0"
+    while True:
+        page = ann.journal(thread, after)
+        found, after = found + page["records"], page["checkpoint"]
+        if not page["has_more"]:
+            return found
+
+
+def test_a_steer_reaches_a_nested_graph_and_a_stop_ends_a_step_that_says_nothing(town, tmp_path):
+    is_in, may_go, begun = threading.Semaphore(0), threading.Semaphore(0), []
+
+    def wait(_state):
+        is_in.release()
+        assert may_go.acquire(timeout=20)
+        return {}
+
+    def last(_state):
+        begun.append(1)
+        return {}
+
+    nested = StateGraph(MessagesState)
+    nested.add_node("wait", wait)
+    nested.add_node("echo", echoing().compile())
+    nested.add_edge(START, "wait")
+    nested.add_edge("wait", "echo")
+    graph = StateGraph(MessagesState)
+    graph.add_node("nested", nested.compile())
+    graph.add_node("silent", wait)
+    graph.add_node("last", last)
+    graph.add_edge(START, "nested")
+    graph.add_edge("nested", "silent")
+    graph.add_edge("silent", "last")
+    name = f"agent-{secrets.token_hex(4)}"
+    agent = define_agent(
+        name=name, graph=graph.compile(), client=ClientPolicy(public=True), controls=ALL,
+        checkpointer=saver_of(tmp_path),
+    )  # fmt: skip
+    with ThreadWorker(WorkerClient(town.url, town.worker_token(name)), [agent]) as worker:
+        ann = town.talker()
+        thread = ann.create("talk", name)["thread_id"]
+        ann.message(thread, "Go")
+        working = threading.Thread(target=worker.run_one)
+        working.start()
+        asked = [lambda: ann.steer(thread, "Be quick"), lambda: ann.stop(thread)]
+        for ask in asked:
+            assert is_in.acquire(timeout=20)
+            ask()
+            # Whoever heard of nothing for so long asks before the next step.
+            time.sleep(2 * LOOK_S)
+            may_go.release()
+        working.join()
+
+    snapshot = ann.snapshot(thread)
+    assert [m["content"] for m in snapshot["messages"]] == ["Go", "Be quick", "You said: Go / Be quick"]
+    assert [run["state"] for run in snapshot["runs"]] == ["stopped"]
+    assert begun == []
