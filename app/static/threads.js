@@ -10,6 +10,7 @@
 import { openStream, readPage } from "./journal.js";
 import { morph } from "./morph.js";
 import { send } from "./sending.js";
+import { announce, finished, say, visible } from "./speech.js";
 
 const CONVERSATION = "conversation";
 const ACTS = "acts";
@@ -18,9 +19,9 @@ const NEWS_EVERY_MS = 250;
 const PAGE_EVERY_MS = 1_000;
 const PAGES_A_TRY = 5; // Without a place for a stream, one is asked for again after so many pages.
 const WAIT_MS = [500, 1_000, 2_000, 4_000, 8_000];
+const AGAIN_MS = 2_000; // After a fragment that did not come.
 const HIDDEN_MS = 30_000;
 const NEAR_PX = 80;
-const SAID_CHARS = 300;
 const ENDS = new Set([401, 403, 404, 410]);
 
 const part = (name) => document.getElementById(name);
@@ -39,15 +40,6 @@ let kept = []; // Beginnings and parts of messages that are newer than what the 
 const written = new WeakMap(); // Element of text -> seq of the last record in it.
 let isLost = false; // What follows `at` cannot be had: a whole fragment is the new beginning.
 
-// ---- text that hides nothing, as `display.visible` writes it
-
-const HIDING =
-  /[\p{Cc}\p{Cf}\p{Cs}\p{Co}\p{Cn}\p{Zl}\p{Zp}\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\u{e0100}-\u{e01ef}]/gu;
-const visible = (text) =>
-  text.replace(HIDING, (one) =>
-    one === "\n" || one === "\t" ? one : `\\u{${one.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}}`,
-  );
-
 // ---- the reader's place: along with the end, if that is where the reader is
 
 let isAtEnd = false;
@@ -64,32 +56,21 @@ const goAlong = () => {
   requestAnimationFrame(() => {
     isAsked = false;
     const end = endPx() + NEAR_PX / 2;
-    if (end > 0) scrollBy(0, end);
+    if (end > 0) scrollBy({ top: end, behavior: "instant" });
   });
 };
 
-// ---- what is said aloud: whole messages and states, never words as they come
-
-const say = (text) => {
-  part("said").textContent = text;
-};
-const STATES = {
-  running: "The agent works.",
-  waiting: "The agent waits for an answer.",
-  idle: "The agent is at rest.",
-  needs_attention: "The thread needs attention.",
-};
-const finished = () => [...document.querySelectorAll("#transcript > [data-item]:not([data-status='open'])")];
-
-const announce = (known, state) => {
-  const lines = [];
-  for (const item of finished()) {
-    const text = item.querySelector("[data-text]")?.textContent ?? "";
-    if (!known.has(item.id) && text) lines.push(text.length > SAID_CHARS ? `${text.slice(0, SAID_CHARS)}…` : text);
+/* Change the page. A field in which somebody writes stays where it is seen; else the end does, for who is there. */
+const steadily = (change) => {
+  const held = part(ACTS).contains(document.activeElement) ? document.activeElement : null;
+  const top = held?.getBoundingClientRect().top;
+  change();
+  if (!held?.isConnected || top < 0 || top > innerHeight) {
+    goAlong();
+    return;
   }
-  const now = part(CONVERSATION).dataset.state;
-  if (now !== state) lines.push(STATES[now] ?? "");
-  if (lines.length) say(lines.join(" "));
+  const moved = held.getBoundingClientRect().top - top;
+  if (Math.abs(moved) >= 1) scrollBy({ top: moved, behavior: "instant" });
 };
 
 // ---- words as they come
@@ -138,12 +119,9 @@ const take = (record) => {
   at = position;
   if (record.kind === "message_started" || record.kind === "message_part") {
     kept.push(record);
-    write(record);
+    steadily(() => write(record));
   }
-  if (record.kind === "message_part") {
-    goAlong();
-    return true;
-  }
+  if (record.kind === "message_part") return true;
   wanted = position.seq;
   news(CONVERSATION);
   if (!QUIET.has(record.kind)) news(ACTS);
@@ -168,13 +146,12 @@ const installConversation = (element, newer) => {
   const before = shown();
   // An answer that was overtaken by another one.
   if (position.epoch === before.epoch && position.seq < before.seq) return;
-  const known = new Set(finished().map((item) => item.id));
+  const known = finished();
   const { state } = element.dataset;
   morph(element, newer, morphText(position.seq));
   begin(position);
   kept.forEach(write);
-  announce(known, state);
-  goAlong();
+  announce(known, element.dataset.state === state ? null : element.dataset.state);
   if (wanted > position.seq) news(CONVERSATION);
   if (isWorthIt()) void follow();
   else leaveStream();
@@ -184,8 +161,10 @@ const install = (element, page) => {
   const newer = page.getElementById(element.id);
   if (!newer) return false;
   const focus = document.activeElement;
-  if (element.id === CONVERSATION) installConversation(element, newer);
-  else morph(element, newer, morphText(0));
+  steadily(() => {
+    if (element.id === CONVERSATION) installConversation(element, newer);
+    else morph(element, newer, morphText(0));
+  });
   if (focus && !focus.isConnected) part("content").focus({ preventScroll: true });
   document.dispatchEvent(new Event("atmem:changed"));
   // Later, as htmx is still at the answer: it takes what it asks next from the new attributes.
@@ -194,14 +173,6 @@ const install = (element, page) => {
 };
 
 const isOurs = (element) => element.id === CONVERSATION || element.id === ACTS;
-
-document.addEventListener("htmx:beforeSwap", (event) => {
-  const { target, xhr, requestConfig } = event.detail;
-  if (!isOurs(target) || requestConfig.verb !== "get" || xhr.status !== 200) return;
-  heard();
-  tell("");
-  event.detail.shouldSwap = !install(target, new DOMParser().parseFromString(xhr.responseText, "text/html"));
-});
 
 // ---- what is sent from here: a new state comes back, and the page stays where it is
 
@@ -238,7 +209,7 @@ const tell = (text, link) => {
 };
 
 const tellSince = () =>
-  tell(`Not connected. This page shows the state of ${clock.format(heardAt)} and goes on by itself.`);
+  tell(`No news from the server. This page shows the state of ${clock.format(heardAt)} and goes on by itself.`);
 
 let isOver = false;
 let maySignIn = false;
@@ -338,30 +309,51 @@ const follow = async () => {
 
 // ---- htmx, whose polls are what is left when nothing is followed
 
-document.addEventListener("htmx:beforeRequest", (event) => {
-  const { elt, requestConfig } = event.detail;
-  if (!isOurs(elt) || requestConfig.verb !== "get") return;
-  if (isOver || (isFollowing && requestConfig.triggeringEvent?.type !== NEWS)) event.preventDefault();
-});
-
-document.addEventListener("htmx:beforeOnLoad", (event) => {
-  const { elt, xhr } = event.detail;
-  if (!isOurs(elt) || !ENDS.has(xhr.status)) return;
-  event.preventDefault();
-  end(xhr.status);
-});
-
-for (const name of ["htmx:sendError", "htmx:timeout"]) {
-  // Before app.js, whose alert is too loud for what mends itself.
+/* Hear what htmx says of the two fragments before app.js does, which would guard what is written in its own way. */
+const hear = (name, answer) =>
   document.addEventListener(
     name,
     (event) => {
-      if (!isOurs(event.detail.elt)) return;
-      event.stopPropagation();
-      tellSince();
+      const { elt, requestConfig } = event.detail;
+      if (isOurs(elt) && requestConfig.verb === "get" && answer(event, elt) === true) event.stopPropagation();
     },
     true,
   );
+
+hear("htmx:beforeRequest", (event) => {
+  if (isOver || (isFollowing && event.detail.requestConfig.triggeringEvent?.type !== NEWS)) event.preventDefault();
+});
+
+hear("htmx:beforeOnLoad", (event) => {
+  if (!ENDS.has(event.detail.xhr.status)) return false;
+  event.preventDefault();
+  end(event.detail.xhr.status);
+  return true;
+});
+
+hear("htmx:beforeSwap", (event, element) => {
+  const { target, xhr } = event.detail;
+  if (target !== element || xhr.status !== 200) return false;
+  event.detail.shouldSwap = !install(element, new DOMParser().parseFromString(xhr.responseText, "text/html"));
+  return !event.detail.shouldSwap;
+});
+
+hear("htmx:afterRequest", (event, element) => {
+  const { xhr } = event.detail;
+  if (xhr.status === 200 || xhr.status === 204) {
+    heard();
+    tell("");
+  } else if (!isOver) {
+    setTimeout(() => news(element.id), AGAIN_MS);
+  }
+});
+
+for (const name of ["htmx:sendError", "htmx:timeout"]) {
+  hear(name, () => {
+    tellSince();
+    // The alert of app.js is too loud for what mends itself.
+    return true;
+  });
 }
 
 // ---- waking and sleeping: a browser has six connections for all its pages of one server

@@ -265,6 +265,23 @@ def test_a_reader_at_the_end_stays_there_and_nobody_else_is_moved(world, op):
 # ---- what somebody writes
 
 
+def test_the_field_in_which_somebody_writes_does_not_run_away(world, op):
+    agent, thread, claimed = begun(world)
+    reader = Reader.at(op, thread)
+    agent.write(claimed, "append", records=[{"kind": "message_started", "message_id": "m1"}])
+    reader.box.press_sequentially("Wait")
+    before = reader.box.bounding_box()["y"]
+
+    for number in range(20):
+        tell(agent, claimed, "m1", f"line {number}\n")
+    expect(reader.last).to_contain_text("line 19")
+    agent.write(claimed, "append", records=[{"kind": "message_ended", "message_id": "m1"}])
+    expect(reader.page.locator(".streaming")).to_have_count(0)
+    reader.page.wait_for_timeout(200)
+
+    assert abs(reader.box.bounding_box()["y"] - before) <= 2
+
+
 def test_what_somebody_types_stays_while_the_agent_works(world, op):
     agent, thread, claimed = begun(world)
     reader = Reader.at(op, thread)
@@ -385,7 +402,7 @@ def test_a_server_that_is_gone_is_told_and_its_return_needs_nobody(world, op):
     expect(reader.last).to_have_text("One, ")
 
     world.stage.stop()
-    expect(reader.note).to_contain_text("Not connected. This page shows the state of ")
+    expect(reader.note).to_contain_text("No news from the server. This page shows the state of ")
     assert reader.last.text_content() == "One, "
     world.stage.start()
     tell(agent, claimed, "m1", "two.")
@@ -426,5 +443,34 @@ def test_signing_out_in_another_tab_stops_the_page_and_takes_nothing(world, open
     expect(reader.note.get_by_role("link", name="Sign in again in a new tab")).to_be_visible()
     agent.say(claimed, "m1", "Secret.")
     reader.page.wait_for_timeout(1_000)
-    assert reader.box.input_value() == "A long thought"
     assert "Secret." not in reader.page.locator("#transcript").inner_text()
+    # Somebody who has signed in again goes on where the page stood.
+    Visit(visit.context, other.page, visit.url).sign_in("op", world.passwords["op"])
+    reader.page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    expect(reader.last).to_have_text("Secret.")
+    expect(reader.note).to_have_text("")
+    assert reader.box.input_value() == "A long thought"
+
+
+def test_a_tab_that_nobody_sees_leaves_its_place_and_catches_up(world, op):
+    agent, thread, claimed = begun(world)
+    op.page.clock.install()
+    reader = Reader.at(op, thread)
+    agent.write(claimed, "append", records=[{"kind": "message_started", "message_id": "m1"}])
+    tell(agent, claimed, "m1", "Seen, ")
+    expect(reader.last).to_have_text("Seen, ")
+    hide = (
+        "is => { Object.defineProperty(document, 'hidden', {value: is, configurable: true});"
+        " document.dispatchEvent(new Event('visibilitychange')); }"
+    )
+
+    op.page.evaluate(hide, True)
+    op.page.clock.fast_forward(31_000)
+    tell(agent, claimed, "m1", "unseen, ")
+    op.page.wait_for_timeout(700)
+    assert reader.last.text_content() == "Seen, "
+    op.page.evaluate(hide, False)
+
+    expect(reader.last).to_have_text("Seen, unseen, ", timeout=2_000)
+    tell(agent, claimed, "m1", "seen again.")
+    expect(reader.last).to_have_text("Seen, unseen, seen again.", timeout=2_000)
