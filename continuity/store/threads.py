@@ -184,14 +184,39 @@ def page(
         workspaces: Only in these; None for all.
         state: Only in this state.
     """
-    wanted = [] if before is None else [threads.c.thread_pk < before]
     if owner_ix is not None:
-        wanted.append(threads.c.owner_ix == owner_ix)
-    if workspaces is not None:
-        wanted.append(threads.c.workspace_pk.in_(workspaces))
+        own = [threads.c.owner_ix == owner_ix]
+        # An owner has fewer threads than a workspace: of all indexes the one of owners is to be used.
+        own += [] if workspaces is None else [(threads.c.workspace_pk + 0).in_(workspaces)]
+        numbers = _newest(connection, own, before=before, count=count, state=state)
+    elif workspaces is None:
+        numbers = _newest(connection, [], before=before, count=count, state=state)
+    else:
+        # One after the other: each has its threads in order, and several at once would have to be sorted.
+        numbers = [
+            number
+            for workspace_pk in workspaces
+            for number in _newest(
+                connection, [threads.c.workspace_pk == workspace_pk], before=before, count=count, state=state
+            )
+        ]
+    shown = sorted(numbers, reverse=True)[:count]
+    return connection.execute(HEADS.where(threads.c.thread_pk.in_(shown)).order_by(threads.c.thread_pk.desc())).all()
+
+
+def _newest(
+    connection: Connection, wanted: Sequence[sa.ColumnElement[bool]], *, before: int | None, count: int,
+    state: str | None,
+) -> Sequence[int]:  # fmt: skip
+    """Return numbers of living threads, newest first, by an index that has them in this order."""
+    statement = sa.select(threads.c.thread_pk).where(
+        *wanted, threads.c.deleted_at.is_(None), threads.c.deleting_at.is_(None)
+    )
+    if before is not None:
+        statement = statement.where(threads.c.thread_pk < before)
     if state is not None:
-        wanted.append(threads.c.state == state)
-    return connection.execute(HEADS.where(*wanted).order_by(threads.c.thread_pk.desc()).limit(count)).all()
+        statement = statement.where(threads.c.state == state)
+    return connection.execute(statement.order_by(threads.c.thread_pk.desc()).limit(count)).scalars().all()
 
 
 def living_after(connection: Connection, *, after: int, count: int) -> Sequence[AnyRow]:

@@ -68,6 +68,8 @@ threads: Final = sa.Table(
     _living("ix_continuity_threads_living", "workspace_pk", "thread_pk", where="deleted_at IS NULL"),
     _living("ix_continuity_threads_owned", "owner_ix", "thread_pk", where="deleted_at IS NULL"),
     Index(None, "workspace_pk", "state", "thread_pk"),
+    _living("ix_continuity_threads_owned_in_state", "owner_ix", "state", "thread_pk", where="deleted_at IS NULL"),
+    _living("ix_continuity_threads_in_state", "state", "thread_pk", where="deleted_at IS NULL"),
     _living("ix_continuity_threads_queue", "workspace_pk", "agent_ix", "queued_at", where="queued_at IS NOT NULL"),
     _living("ix_continuity_threads_claims", "claim_until", where="claim_until IS NOT NULL"),
     _living("ix_continuity_threads_deleting", "deleting_at", where="deleting_at IS NOT NULL"),
