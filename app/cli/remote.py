@@ -160,11 +160,12 @@ def checked_address(_ctx: click.Context, _parameter: click.Parameter, value: str
         raise click.BadParameter(error.message) from None
 
 
+url_option: Final = click.option(
+    "--url", envvar="ATMEM_URL", default=_own_url, callback=checked_address, show_envvar=True,
+    show_default="where the server of ATMEM_INSTANCE listens", help="Address of the server.",
+)  # fmt: skip
 _OPTIONS: Final = (
-    click.option(
-        "--url", envvar="ATMEM_URL", default=_own_url, callback=checked_address, show_envvar=True,
-        show_default="where the server of ATMEM_INSTANCE listens", help="Address of the server.",
-    ),
+    url_option,
     click.option("--username", help=f"Who signs in.  [default: {ADMINISTRATOR}]"),
     click.option(
         "--password-file", type=click.File("rb"),

@@ -15,6 +15,7 @@ from continuity.errors import ContinuityError
 from continuity.threads import ThreadClient, Update
 
 NAME = "order_support"
+MODULE = "examples.order_support.agent:agent"
 TOKEN = "ORDER_SUPPORT_TOKEN"  # noqa: S105 - the name of a variable
 Answering = Callable[[str], str]
 
@@ -24,17 +25,23 @@ def main(argv: Sequence[str] | None = None, *, answer: Answering = input) -> int
     options = _parser().parse_args(argv)
     token = os.environ.get(TOKEN, "").strip()
     if not token:
-        _tell(f"{TOKEN} holds no credential of an application.")
+        _tell(f"Error: {TOKEN} holds no credential: atmem continuity credential --application … makes one.")
         return 2
     try:
         with ThreadClient(options.url, token, subject=options.subject) as client:
+            if NAME not in {agent["name"] for agent in client.agents()}:
+                _tell(f"Error: Nobody runs {NAME} yet: start its worker, atmem threads worker {MODULE}")
+                return 1
             thread = client.create(options.thread, NAME)["thread_id"]
             if options.message:
                 client.message(thread, " ".join(options.message))
             return _follow(client, thread, answer)
     except ContinuityError as error:
-        _tell(error.message)
+        _tell(f"Error: {error.message} ({error.code})")
         return 1
+    except (EOFError, KeyboardInterrupt):
+        _tell("\nThe thread goes on without you. The same command without a message takes it up where it stands.")
+        return 2
 
 
 def _follow(client: ThreadClient, thread: str, answer: Answering) -> int:

@@ -95,8 +95,63 @@ def test_a_worker_without_a_credential_says_how_to_make_one(variables, monkeypat
 def test_governed_tools_without_a_coordinator_are_refused_before_anything_runs(variables, monkeypatch):
     monkeypatch.delenv("ATMEM_EVIDENCE_TOKEN")
     ended = atmem(*WORKER)
-    assert ended.exit_code == 1
+    assert ended.exit_code == 2
+    assert "ATMEM_EVIDENCE_TOKEN is not set" in ended.stderr
     assert "--coordinator" in ended.stderr
+
+
+def test_a_credential_of_another_kind_is_named_before_anything_runs(variables, monkeypatch):
+    monkeypatch.setenv("ATMEM_THREADS_TOKEN", variables["ATMEM_EVIDENCE_TOKEN"])
+    ended = atmem(*WORKER)
+    assert ended.exit_code == 2
+    assert "ATMEM_THREADS_TOKEN holds a credential of the kind coordinator" in ended.stderr
+    monkeypatch.setenv("ATMEM_THREADS_TOKEN", variables["ATMEM_THREADS_TOKEN"][:-1])
+    assert "mistyped, or cut off" in atmem(*WORKER).stderr
+
+
+def test_a_credential_that_does_not_name_the_agent_says_which_and_what_to_do(town, variables, monkeypatch):
+    monkeypatch.setenv("ATMEM_THREADS_TOKEN", town.worker_token("somebody_else"))
+    ended = atmem(*WORKER)
+    assert ended.exit_code == 1
+    assert "ATMEM_THREADS_TOKEN does not name all of these agents: order_support" in ended.stderr
+    assert "--agents order_support" in ended.stderr
+
+
+def test_a_worker_without_its_server_says_where_it_looked(variables):
+    ended = atmem(*WORKER, "--url", "http://127.0.0.1:1")
+    assert ended.exit_code == 1
+    assert "http://127.0.0.1:1 was not reached" in ended.stderr
+    assert "--url or ATMEM_URL" in ended.stderr
+
+
+def test_threads_are_listed_a_page_at_a_time_and_a_question_says_where_it_is_answered(town, variables, tmp_path):
+    password = tmp_path / "password"
+    password.write_text(f"{PASSWORD}\n")
+    asking = town.by_hand()
+    thread = asking.thread(ann := town.talker())
+    ann.message(thread, "Well?")
+    asked = {"task": "t", "ordinal": 0, "kind": "approval", "shown": {"tool": "pay"}, "schema": {"type": "boolean"}}
+    asking.write(asking.claim(), "wait", requests=[asked])
+    asking.thread(ann)
+    given = ("--all", "--password-file", str(password))
+
+    first = atmem("threads", "list", "--limit", "1", *given)
+    cursor = first.stderr.split("--cursor ")[1].strip()
+    assert thread not in first.stdout
+    assert thread in atmem("threads", "list", "--cursor", cursor, *given).stdout
+
+    shown = atmem("threads", "show", thread, *given[1:])
+    assert 'Questions   {"tool": "pay"}' in shown.stdout
+    assert f"{town.url}/threads/{thread}" in shown.stderr
+
+
+def test_the_talking_program_says_what_is_missing(town, variables, monkeypatch, capsys):
+    monkeypatch.setattr(talk, "NAME", "nobody_runs_this")
+    assert talk.main(["--thread", "monday", "Where is order 18?"]) == 1
+    assert "Nobody runs nobody_runs_this yet" in capsys.readouterr().err
+    monkeypatch.delenv("ORDER_SUPPORT_TOKEN")
+    assert talk.main(["--thread", "monday", "Where is order 18?"]) == 2
+    assert "--application" in capsys.readouterr().err
 
 
 def test_what_needs_an_extra_names_the_package_that_is_missing():
