@@ -10,6 +10,7 @@ import json
 import pytest
 
 from continuity.errors import ConflictError
+from continuity.thread_requests import ListThreads
 from tests.crash.forks import Forks
 from tests.crash.thread_jobs import STEPS, client_of, play
 from tests.integration.conversing import Held, converse, process_of
@@ -24,8 +25,19 @@ def forks():
     forks.close()
 
 
-@pytest.mark.parametrize("moment", ["before", "after"])
-@pytest.mark.parametrize("countdown", range(1, len(STEPS) + 1), ids=[step.replace(" ", "-") for step in STEPS])
+ORDINARY = 7
+"""Steps that are killed at on both sides each time; of the others, the side on which an answer is lost."""
+KILLS = [
+    pytest.param(
+        number, moment, id=f"{moment} {step}".replace(" ", "-"),
+        marks=[pytest.mark.soak] if number > ORDINARY and moment == "before" else [],
+    )
+    for number, step in enumerate(STEPS, start=1)
+    for moment in ("before", "after")
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("countdown", "moment"), KILLS)
 def test_what_was_answered_is_true_and_the_rest_happens_once(forks, database, store, tmp_path, countdown, moment):
     at = converse(store, tmp_path)
     client = at.application("s-1")
@@ -45,20 +57,24 @@ def test_what_was_answered_is_true_and_the_rest_happens_once(forks, database, st
     assert [step for step, _ in told] == list(STEPS[: countdown - 1])
     assert at.checker.check() == []
     later, worker = process_of(at.home), Held(held.run, held.secret, held.request_id)
-    again = list(play(later, thread_id, worker, client.owner_pk, claimed=dict(told).get("claim")))
+    again = list(play(later, thread_id, worker, client.owner_pk, told=dict(told)))
     # A receipt is the first one; a claim that was answered before is the same claim.
     assert [[step, json.loads(json.dumps(reply))] for step, reply in again[: len(told)]] == told
     assert [step for step, _ in again] == list(STEPS)
 
     shown = at.snapshot(thread_id, by=client)
-    assert [run["state"] for run in shown["runs"]] == ["waiting", "settled", "queued"]
+    assert [run["state"] for run in shown["runs"]] == ["waiting", "settled", "stopped", "failed", "queued"]
     assert [message.get("content", message["id"]) for message in shown["messages"]] == [
-        "begin", "words a", "c", "words b", "late",
+        "begin", "words a", "c", "words b", "late", "then",
     ]  # fmt: skip
     assert [message["result"] for message in shown["messages"] if message["type"] == "tool_call"] == [1]
     kinds = [record["kind"] for record in at.records(thread_id, by=client)]
-    assert kinds.count("request_answered") == kinds.count("inputs_moved") == kinds.count("tool_ended") == 1
-    assert at.claim().run["input"]["content"] == "late"
+    once = ("request_answered", "inputs_moved", "tool_ended", "stop_requested", "run_stopped", "run_failed")
+    assert {kind: kinds.count(kind) for kind in once} == dict.fromkeys(once, 1)
+    assert [queued["content"] for queued in shown["queue"]] == ["again"]
+    assert [each["name"] for each in at.reading.page(client, ListThreads())["threads"]].count("other") == 1
+    going_on = at.claim().run
+    assert (going_on["input"]["content"], going_on["resumes"]) == ("then", shown["runs"][3]["run_id"])
     assert at.checker.check() == []
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,6 +23,7 @@ from continuity.services.owners import Owners
 from continuity.store import schema
 from continuity.store.engine import make_engine
 from continuity.store.store import Store
+from continuity.thread_requests import NewThread
 from continuity.vault import FileKeyProvider, ShredHead, ShredList, open_vault
 from tests.crash import forks
 from tests.integration.conversing import Conversing, Held, process_of, question, said
@@ -31,7 +32,10 @@ from tests.people import FakeClock, Installation
 T = TypeVar("T")
 
 SECRET = "s" * 43
-STEPS = ("append", "append again", "steer", "wait", "reply", "claim", "settle")
+STEPS = (
+    "append", "append again", "steer", "wait", "reply", "claim", "settle", "create", "follow up", "claim again", "stop",
+    "settle stopped", "message", "claim a third time", "fail", "resume",
+)  # fmt: skip
 """What `serve` does, in this order; each is one commit."""
 
 
@@ -91,13 +95,19 @@ def client_of(at: Conversing, owner_pk: int) -> Caller:
 
 
 def play(
-    at: Conversing, thread_id: str, held: Held, owner_pk: int, *, claimed: Any = None
+    at: Conversing, thread_id: str, held: Held, owner_pk: int, *, told: Mapping[str, Any] | None = None
 ) -> Iterator[tuple[str, Any]]:
     """Do each step with a request_id of its own; a second process that plays again sends the very same.
 
-    A worker that was answered its claim (`claimed`) does not claim again: its run may be over.
+    A worker that was answered its claim (`told`) does not claim again: its run may be over.
     """
     client = client_of(at, owner_pk)
+
+    def claimed(step: str, request_id: str) -> Held:
+        if told is not None and step in told:
+            return Held(told[step], SECRET, request_id)
+        return at.claim(request_id=request_id, secret=SECRET)
+
     yield (
         "append",
         at.append(held, *whole("a"), {"kind": "tool_started", "call_id": "c", "tool": "t"}, request_id="r-1"),
@@ -111,9 +121,21 @@ def play(
     yield "wait", waiting
     waiting_id = waiting["waiting"][0]["waiting_id"]
     yield "reply", at.reply(thread_id, waiting_id, True, by=client, request_id="r-5")
-    second = at.claim(request_id="r-6", secret=SECRET) if claimed is None else Held(claimed, SECRET, "r-6")
+    second = claimed("claim", "r-6")
     yield "claim", second.run
     yield "settle", at.settle(second, {"answer": 1}, request_id="r-7", records=whole("b"))
+    other = NewThread.from_json({"request_id": "r-8", "name": "other", "agent": "helper"})
+    yield "create", at.threads.create(client, other)
+    yield "follow up", at.say(thread_id, "then", how="follow_up", by=client, request_id="r-9")
+    third = claimed("claim again", "r-10")
+    yield "claim again", third.run
+    yield "stop", at.control(thread_id, "stop", by=client, request_id="r-11")
+    yield "settle stopped", at.settle(third, request_id="r-12")
+    yield "message", at.say(thread_id, "again", by=client, request_id="r-13")
+    fourth = claimed("claim a third time", "r-14")
+    yield "claim a third time", fourth.run
+    yield "fail", at.fail(fourth, request_id="r-15")
+    yield "resume", at.control(thread_id, "resume", by=client, request_id="r-16")
 
 
 def whole(name: str) -> list[dict[str, Any]]:
