@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from playwright.sync_api import expect
 
@@ -9,6 +11,7 @@ from tests.browser.halls import Hall, opened
 from tests.browser.screenshots import NARROW, WIDE, take
 from tests.browser.visits import WIDTHS
 from tests.integration.conversing import question, said
+from tests.integration.tampering import tamper
 from tests.web.talks import Talks
 
 pytestmark = pytest.mark.browser
@@ -174,3 +177,122 @@ DECISIONS = {
     }}},
     "required": ["decisions"], "additionalProperties": False,
 }  # fmt: skip
+
+
+class TestStories:
+    def test_a_whole_conversation_without_scripts(self, hall, talks, open_visit):
+        visit = signed_in(hall, open_visit, java_script_enabled=False)
+        page = visit.page
+        visit.go(THREADS)
+        page.locator("#new-thread summary").click()
+        visit.field("Name").fill("without-scripts")
+        page.get_by_role("button", name="Begin").click()
+        assert visit.heading == "without-scripts"
+        visit.field("Your message").fill("Cancel order 17.")
+        page.get_by_role("button", name="Send").click()
+        expect(page.locator("#note")).to_contain_text("It is accepted")
+
+        shown = {"question": "Cancel order 17 for good?", "order": "17"}
+        talks.wait(talks.claim(), question(shown=shown), question("t2", kind="reply", schema=ADDRESS, shown={}))
+        page.reload()
+        expect(page.get_by_role("heading", name="Cancel order 17 for good?")).to_be_visible()
+        visit.field("Street and number").fill("Long Street 4")
+        visit.field("Labels (may be left out)").fill("9")
+        page.get_by_label("France").check()
+        page.locator("form.ask-form").nth(1).get_by_label("No", exact=True).check()
+        page.get_by_role("button", name="Send the answer").click()
+        expect(page.locator("#incomplete")).to_contain_text("Nothing was admitted")
+        expect(page.get_by_text("It must be at most 5")).to_be_visible()
+        assert visit.field("Street and number").input_value() == "Long Street 4"
+        assert page.get_by_label("France").is_checked()
+        visit.field("Labels (may be left out)").fill("2")
+        page.get_by_role("button", name="Send the answer").click()
+        expect(page.locator("#acts")).to_contain_text("2 questions, 1 of them open")
+        expect(page.locator(".answered")).to_contain_text("by adm")
+        page.get_by_role("button", name="Approve").click()
+
+        held = talks.claim()
+        replies = [each["reply"] for each in held.run["replies"]]
+        assert replies == [True, {"street": "Long Street 4", "country": "France", "copies": 2, "is_gift": False}]
+        talks.append(held, *said("It is cancelled."))
+        talks.settle(held, {"answer": "It is cancelled."})
+        page.reload()
+        expect(page.locator("#transcript")).to_contain_text("It is cancelled.")
+        page.locator("#control-delete summary").click()
+        page.get_by_label("Destroy without-scripts for good").check()
+        page.get_by_role("button", name="Delete").click()
+        expect(page.locator("#note")).to_contain_text("The thread is deleted")
+
+    def test_what_needs_attention_is_found_read_and_resumed_with_the_keyboard(self, hall, talks, adm):
+        thread_id = talks.create("attention-by-keyboard")
+        talks.say(thread_id, "Do it.")
+        talks.fail(talks.claim(), message="The model is down.")
+        adm.go(f"{THREADS}?state=needs_attention")
+        adm.page.get_by_role("link", name="attention-by-keyboard").focus()
+        adm.page.keyboard.press("Enter")
+        expect(adm.page.get_by_role("heading", name="The run failed")).to_be_visible()
+        expect(adm.page.locator("#acts")).to_contain_text("The model is down.")
+
+        adm.page.get_by_role("button", name="Resume").focus()
+        adm.page.keyboard.press("Enter")
+
+        expect(adm.page.locator("#thread-state")).to_contain_text("Running")
+        expect(adm.page.locator("#acts")).to_contain_text("Waits for a worker")
+        assert talks.claim().run["cause"] == "resume"
+
+    def test_whatever_an_agent_says_is_text(self, talks, adm, tmp_path):
+        thread_id, held = talks.running(HOSTILE, name="hostile")
+        talks.append(held, *said(HOSTILE * 20), call(7, "x" * 90, **{"y" * 200: "z" * 2_000}), ended(7, result=HOSTILE))
+        talks.append(held, {"kind": "state_changed", "values": {"note": "w" * 500, "order": {"deep": [HOSTILE] * 3}}})
+        talks.wait(held, question(shown={"question": "?" * 150, "v" * 100: "w" * 900}, kind="reply", schema=ADDRESS))
+
+        adm.go(f"{THREADS}/{thread_id}")
+
+        check(adm, "thread-hostile", tmp_path)
+        assert adm.page.title() != "x"
+        assert adm.page.locator("img[src=x]").count() == 0
+
+    def test_older_messages_are_read_page_by_page(self, talks, adm, tmp_path):
+        thread_id, held = talks.running("The very first words.", name="long")
+        for number in range(1, 71):
+            talks.append(held, *said(f"Line {number}."))
+        talks.settle(held)
+        adm.go(f"{THREADS}/{thread_id}")
+        assert adm.page.get_by_text("The very first words.").count() == 0
+
+        adm.page.get_by_role("link", name="Show older").click()
+
+        expect(adm.page.get_by_text("The very first words.")).to_be_visible()
+        check(adm, "thread-history", tmp_path)
+        adm.page.get_by_role("link", name="The newest").click()
+        expect(adm.page.get_by_text("Line 70.")).to_be_visible()
+
+    def test_an_operator_sees_where_it_stands_and_says_nothing(self, hall, talks, open_visit, tmp_path):
+        thread_id, _ = talks.asked(question(shown={"question": "May I?"}), name="of-another")
+        visit = signed_in(hall, open_visit, "op")
+        visit.go(f"{THREADS}/{thread_id}")
+
+        expect(visit.page.get_by_text("Only the owner, adm, answers this.")).to_be_visible()
+        assert visit.page.get_by_role("button", name=re.compile("Approve|Deny|Send|Follow-up")).count() == 0
+        check(visit, "thread-of-another", tmp_path)
+
+    def test_what_was_deleted_and_what_does_not_open_say_so(self, hall, talks, adm, tmp_path):
+        gone, broken = talks.create("to-delete"), talks.create("to-break")
+        hall.site.wiring.threads.deletions.delete(talks.person, gone)
+        tamper(
+            hall.site.wiring.store,
+            f"UPDATE continuity_threads SET sealed_head = zeroblob(80) WHERE thread_id = '{broken}'",
+        )
+
+        assert adm.go(f"{THREADS}/{gone}") == 409
+        check(adm, "thread-gone", tmp_path)
+        assert adm.go(f"{THREADS}/{broken}") >= 500
+        check(adm, "thread-unreadable", tmp_path)
+        adm.go(THREADS)
+        expect(adm.page.get_by_role("link", name="Unreadable (key 1)")).to_be_visible()
+
+    def test_the_list_is_kept_up_to_date(self, talks, adm):
+        adm.go(THREADS)
+        talks.create("came-later")
+
+        expect(adm.page.get_by_role("link", name="came-later")).to_be_visible(timeout=10_000)
