@@ -19,7 +19,7 @@ READS = ("load", "load", "page", "page", "page", "page")
 STEPS = st.lists(
     st.tuples(st.sampled_from((*WRITES, *READS)), st.integers(0, 2), st.integers(1, 4)), min_size=15, max_size=60
 )
-AMOUNTS = [pytest.param(20, id="few"), pytest.param(500, id="many", marks=pytest.mark.soak)]
+AMOUNTS = [pytest.param(20, id="few"), pytest.param(200, id="many", marks=pytest.mark.soak)]
 
 
 class Story:

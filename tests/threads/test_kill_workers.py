@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 from collections import Counter
 
@@ -13,7 +14,8 @@ import pytest
 pytest.importorskip("langchain")
 
 from tests.crash.stage import until
-from tests.threads.talks import Talk, talking_stage
+from tests.threads.talks import DONE, OVER_S, Talk, talking_stage
+from tests.threads.town import wait_for
 
 ASKING = [
     ("claim.before", 1), ("claim.after", 1), ("model.before", 1), ("model.after", 1), ("tool.begin", 1),
@@ -138,6 +140,32 @@ def test_a_worker_that_slept_past_its_claim_writes_nothing(talk, point, nth):
     assert talk.snapshot["runs"][-1]["output"] == {"answer": "Order 18 (two cups) is packed."}
 
 
+@pytest.mark.parametrize("points", [("model.before", "model.after"), ("tool.begin", "append.before")])
+def test_a_worker_that_wakes_while_another_goes_on_writes_nothing(talk, points):
+    zombie = stopped(talk, points[0])
+    talk.interrupted()
+    talk.resume()
+    other = stopped(talk, points[1])
+    before = talk.snapshot
+
+    os.kill(zombie, signal.SIGCONT)
+    assert talk.stage.forks.wait(zombie) == 0
+
+    assert "claim" in talk.logs()
+    assert {**talk.snapshot, "history_cursor": None} == {**before, "history_cursor": None}
+    os.kill(other, signal.SIGCONT)
+    assert talk.stage.forks.wait(other) == 0, talk.logs()
+    assert talk.finish() == 0
+    talk.check()
+
+
+def stopped(talk, point):
+    """Start a worker that stands still at a point."""
+    worker = talk.start(die_at=point, end="stop")
+    until(lambda: psutil.Process(worker).status() == psutil.STATUS_STOPPED)
+    return worker
+
+
 @pytest.mark.parametrize("point", ["effect.before", "effect.after", "begin.after_reply"])
 def test_a_worker_that_slept_in_its_effect_does_it_no_second_time(talk, point):
     assert talk.run() == 0
@@ -184,3 +212,37 @@ def test_two_workers_share_the_threads(stage, tmp_path, talk):
     talk.check()
     for other in talks[1:]:
         other.check_journal()
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(4))
+def test_workers_that_race_and_die_anywhere_bring_every_thread_to_its_end_once(stage, tmp_path, seed):
+    chance = random.Random(seed)
+    talks = []
+    for number in range(6):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        talks.append(Talk(stage, folder))
+        talks[-1].begin()
+    # Its workers serve them all, with one shop and one file of checkpoints.
+    first = talks[0]
+    for _ in range(30):
+        if all(each.state == "idle" for each in talks):
+            break
+        workers = []
+        for _ in range(3):
+            point, nth = chance.choice([*ASKING, *GOING_ON]) if chance.random() < 0.6 else ("", 1)
+            workers.append(first.start(die_at=point, nth=nth, runs=6, leaves=True))
+        assert {stage.forks.wait(worker) for worker in workers} <= {0, -signal.SIGKILL}, first.logs()
+        stage.advance(OVER_S)
+        wait_for(lambda: all(each.snapshot["runs"][-1]["state"] != "claimed" for each in talks))
+        for each in talks:
+            if each.state == "needs_attention":
+                each.resume()
+            elif each.state == "waiting":
+                each.reply()
+
+    assert first.cancelled == ["17"] * len(talks)
+    for each in talks:
+        each.check_journal()
+        assert [run["output"] for run in each.snapshot["runs"] if run["state"] == "settled"] == [{"answer": DONE}]
