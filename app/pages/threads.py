@@ -45,6 +45,8 @@ _FIRST_STEPS: Final = """\
 export ATMEM_THREADS_TOKEN="$(atmem continuity credential --thread-worker \\
   --agents order_support --workspace default \\
   --principal order-worker --token-only{url})"
+export ATMEM_EVIDENCE_TOKEN="$(atmem continuity credential --coordinator \\
+  --workspace default --principal order-tools --token-only{url})"
 atmem threads worker examples.order_support.agent:agent{url}"""
 _NO_CONTENT: Final = 204
 _CONFLICT: Final = 409
