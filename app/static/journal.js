@@ -40,11 +40,12 @@ export const openStream = (address, { opened, take, isAlive }) => {
   return { leave, ended };
 };
 
-/* Read a page: its status and records. Status 0 when there is no answer. */
+/* Read a page: its status, its records, and the code of a refusal. Status 0 when there is no answer. */
 export const readPage = async (address) => {
   try {
     const answer = await fetch(address, { headers: { Accept: "application/json" }, cache: "no-store" });
-    return { status: answer.status, records: answer.ok ? (await answer.json()).records : [] };
+    const body = await answer.json();
+    return { status: answer.status, records: body.records ?? [], code: body.error?.code };
   } catch {
     return { status: 0, records: [] };
   }

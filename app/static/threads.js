@@ -22,7 +22,7 @@ const WAIT_MS = [500, 1_000, 2_000, 4_000, 8_000];
 const AGAIN_MS = 2_000; // After a fragment that did not come.
 const HIDDEN_MS = 30_000;
 const NEAR_PX = 80;
-const ENDS = new Set([401, 403, 404, 410]);
+const ENDS = new Set([401, 403, 404, 409]); // Signed out, not for you, never there, deleted.
 
 const part = (name) => document.getElementById(name);
 
@@ -267,12 +267,12 @@ const stream = async () => {
 
 /* Take what is behind the position: "good", "later" or "over". */
 const page = async () => {
-  const { status, records } = await readPage(journal());
-  if (ENDS.has(status)) {
+  const { status, records, code } = await readPage(journal());
+  if (ENDS.has(status) && code !== "cursor_gap") {
     end(status);
     return "over";
   }
-  isLost ||= status === 409 || status === 400;
+  isLost ||= code === "cursor_gap";
   if (isLost) news(CONVERSATION);
   if (status !== 200) return "later";
   isLost = !records.every(take);

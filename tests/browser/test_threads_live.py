@@ -12,6 +12,7 @@ from playwright.sync_api import expect
 
 pytest.importorskip("langchain")
 
+from app.cli.remote import PersonConnection
 from tests.browser.conversations import OVER_S, SHOP, Reader, Shop, wait_for, worlds
 from tests.browser.screenshots import NARROW, WIDE, take
 from tests.browser.visits import WIDTHS, Visit
@@ -21,8 +22,10 @@ pytestmark = pytest.mark.browser
 HOSTILE = (
     '<script>document.title="x"</script> "><img src=x onerror=alert(1)> {{7*7}} \u202egnp.exe \x1b[31m \u200b\r\n\tend'
 )
-POLLED_MS = 8_000
+POLLED_MS = 12_000
 """Longer than it takes a page that follows nothing to ask again."""
+FOLLOWED_MS = 4_000
+"""Shorter than that."""
 
 
 @pytest.fixture(scope="module")
@@ -202,6 +205,9 @@ def test_a_reload_in_the_middle_of_a_stream_shows_every_word_once(world, op):
     whole = "".join(words)
     telling = Telling(agent, claimed, words)
     other.page.evaluate(WATCH, whole)
+    # What is rendered for it is older than what it has been told by the time it comes.
+    far = {"offline": False, "latency": 200, "downloadThroughput": -1, "uploadThroughput": -1}
+    op.context.new_cdp_session(other.page).send("Network.emulateNetworkConditions", far)
 
     telling.start()
     for _ in range(3):
@@ -316,6 +322,52 @@ def test_what_somebody_types_stays_while_the_agent_works(world, op):
     reader.stands("running")
     expect(reader.last).to_have_text("Look at the end.")
     assert reader.box.input_value() == ""
+    agent.say(agent.claim(), "m2", "There is none.")
+    expect(reader.last).to_have_text("There is none.", timeout=FOLLOWED_MS)
+
+
+def test_a_refusal_stands_to_be_read_and_gives_the_text_back(world, op):
+    agent = world.agent()
+    thread = world.thread(agent.agent)
+    reader = Reader.at(op, thread)
+    world.say(thread, "I was first.")
+
+    reader.say("I am second.")
+
+    expect(op.page.locator("#refused")).to_contain_text("Not sent: it is not idle any more")
+    expect(reader.last).to_have_text("I was first.")
+    assert reader.box.input_value() == "I am second."
+    agent.say(agent.claim(), "m1", "I answer the first.")
+    expect(reader.last).to_have_text("I answer the first.")
+    expect(op.page.locator("#acts [data-changed]")).to_be_visible()
+    expect(op.page.locator("#refused")).to_be_visible()
+    reader.press("Follow-up")
+    expect(reader.page.locator("#queue")).to_contain_text("I am second.")
+    expect(op.page.locator("#refused")).to_have_count(0)
+    assert reader.box.input_value() == ""
+    assert op.path == f"/threads/{thread}"
+
+
+def test_an_answer_that_does_not_fit_is_marked_and_kept(world, op):
+    agent, thread, claimed = begun(world)
+    number = {"type": "integer", "title": "How many?", "minimum": 1}
+    shown = {"question": "How many?"}
+    agent.write(claimed, "wait", requests=[{**QUESTIONS[0], "schema": number, "shown": shown}])
+    reader = Reader.at(op, thread)
+    field = reader.page.locator(".ask").get_by_role("textbox")
+    reader.box.fill("Meanwhile")
+
+    field.fill("a few")
+    reader.press("Send the answer")
+
+    expect(reader.page.locator("#incomplete")).to_be_visible()
+    expect(field).to_have_attribute("aria-invalid", "true")
+    assert field.input_value() == "a few"
+    field.fill("3")
+    reader.press("Send the answer")
+    reader.stands("running")
+    assert [each["reply"] for each in agent.claim().run["replies"]] == [3]
+    assert reader.box.input_value() == "Meanwhile"
 
 
 def test_a_steer_a_follow_up_and_a_stop_reach_the_agent(world, op):
@@ -484,6 +536,20 @@ def test_a_tab_that_nobody_sees_leaves_its_place_and_catches_up(world, op):
     assert reader.last.text_content() == "Seen, "
     op.page.evaluate(hide, False)
 
-    expect(reader.last).to_have_text("Seen, unseen, ", timeout=2_000)
+    expect(reader.last).to_have_text("Seen, unseen, ", timeout=FOLLOWED_MS)
     tell(agent, claimed, "m1", "seen again.")
-    expect(reader.last).to_have_text("Seen, unseen, seen again.", timeout=2_000)
+    expect(reader.last).to_have_text("Seen, unseen, seen again.", timeout=FOLLOWED_MS)
+
+
+def test_a_thread_that_is_deleted_ends_its_page(world, op):
+    agent, thread, claimed = begun(world)
+    agent.write(claimed, "settle", output={"answer": "Done."})
+    reader = Reader.at(op, thread)
+    with PersonConnection(world.stage.url) as again:
+        again.sign_in("op", world.passwords["op"])
+        again.call("DELETE", f"/v1/threads/{thread}")
+
+    reader.page.evaluate("htmx.trigger('#conversation', 'news')")
+
+    expect(reader.note).to_contain_text("This thread is not there any more")
+    expect(reader.note.get_by_role("link", name="All threads")).to_be_visible()
