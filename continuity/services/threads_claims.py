@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hmac
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -37,7 +37,10 @@ if TYPE_CHECKING:
     from continuity.thread_requests import ClaimRequest
 
 CANDIDATES: Final = 32
-"""How many queued threads a claim looks at: others may take the first ones in the same moment."""
+"""How many queued threads a claim looks at in one go: others may take the first ones in the same moment."""
+PAGES: Final = 8
+"""How many times it goes on behind those. Threads that do not open stay at the head of the queue, and each costs a look
+while others wait to write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +73,22 @@ class ThreadClaims:
         if known is not None:
             return self._claimed_before(connection, known, secret_hash)
         threads_receipts.require_capture(facts)
-        place = {
-            "workspace_pk": workspace_pk, "agent_indexes": sorted(map(self.ledger.agent_ix, names)),
-            "count": CANDIDATES,
-        }  # fmt: skip
-        for thread_pk in connection.execute(statements.QUEUED, place).scalars().all():
+        for thread_pk in self._queued(connection, workspace_pk, sorted(map(self.ledger.agent_ix, names))):
             claimed = self._claim_one(connection, thread_pk, secret_hash, caller.actor, claim_ix)
             if claimed is not None:
                 return {"run": claimed}
         return {"run": None}
+
+    def _queued(self, connection: Connection, workspace_pk: int, agent_indexes: list[bytes]) -> Iterator[int]:
+        """Give threads with a queued run, the longest waiting first; behind a page that nobody can claim another."""
+        place = {"workspace_pk": workspace_pk, "agent_indexes": agent_indexes, "count": CANDIDATES}
+        behind = {"after_us": -1, "after_pk": 0}
+        for _ in range(PAGES):
+            rows = connection.execute(statements.QUEUED, {**place, **behind}).all()
+            yield from (row.thread_pk for row in rows)
+            if len(rows) < CANDIDATES:
+                return
+            behind = {"after_us": rows[-1].queued_at, "after_pk": rows[-1].thread_pk}
 
     def _claim_one(
         self, connection: Connection, thread_pk: int, secret_hash: str, actor: str, claim_ix: bytes

@@ -8,7 +8,7 @@ from typing import Final
 from continuity.errors import ConflictError, DecryptionError, IntegrityError, VaultError
 
 BATCH: Final = 50
-"""How many ids are looked for at once."""
+"""How many ids are looked for at once, beside those that are known to be damaged."""
 
 
 def finish_each(find: Callable[[int], Sequence[str]], finish: Callable[[str], object]) -> int:
@@ -27,14 +27,16 @@ def finish_each(find: Callable[[int], Sequence[str]], finish: Callable[[str], ob
     """
     finished, damaged = 0, dict[str, VaultError]()
     while True:
-        ids = find(BATCH)
+        # Damaged ones may come first every time, and must not be all that is found.
+        wanted = BATCH + len(damaged)
+        ids = find(wanted)
         left = [each for each in ids if each not in damaged]
         for each in left:
             try:
                 finished += finish_one(each, finish)
             except (DecryptionError, IntegrityError) as error:
                 damaged[each] = error
-        if len(ids) < BATCH or not left:
+        if len(ids) < wanted or not left:
             break
     for problem in damaged.values():
         raise problem

@@ -74,20 +74,25 @@ HEADS: Final = _HEAD.where(threads.c.deleted_at.is_(None), threads.c.deleting_at
 """Of living threads, for lists: `page`."""
 NOW: Final = sa.select(DatabaseTime().label("now_us"))
 
+_BEHIND: Final = sa.tuple_(bindparam("after_us", type_=INTEGER), bindparam("after_pk", type_=INTEGER))
 QUEUED: Final = (
-    sa.select(threads.c.thread_pk)
+    sa.select(threads.c.thread_pk, threads.c.queued_at)
     .where(
         threads.c.workspace_pk == bindparam("workspace_pk"),
         threads.c.agent_ix.in_(bindparam("agent_indexes", expanding=True)),
         threads.c.queued_at.is_not(None),
+        sa.tuple_(threads.c.queued_at, threads.c.thread_pk) > _BEHIND,
     )
     .order_by(threads.c.queued_at, threads.c.thread_pk)
     .limit(bindparam("count"))
 )
 DUE: Final = (
-    sa.select(threads.c.thread_id)
-    .where(threads.c.claim_until <= bindparam("now_us"))
-    .order_by(threads.c.claim_until)
+    sa.select(threads.c.thread_id, threads.c.claim_until, threads.c.thread_pk)
+    .where(
+        threads.c.claim_until <= bindparam("now_us"),
+        sa.tuple_(threads.c.claim_until, threads.c.thread_pk) > _BEHIND,
+    )
+    .order_by(threads.c.claim_until, threads.c.thread_pk)
     .limit(bindparam("count"))
 )
 DELETING: Final = (

@@ -13,7 +13,7 @@ from continuity.store import schema
 from continuity.store import threads_schema as tables
 from continuity.thread_requests import ListThreads, Position
 from tests import restoring
-from tests.integration.conversing import CONTENT, Conversing, beside, question, said
+from tests.integration.conversing import CONTENT, Conversing, beside, converse, question, said
 from tests.integration.tampering import past_triggers
 from tests.restoring import place as instance
 from tests.vaults import PASSPHRASE, made
@@ -256,6 +256,61 @@ def test_a_queued_thread_that_does_not_open_keeps_no_other_waiting(place):
 
     assert at.claim().run["thread_id"] == other
     assert at.claim() is None
+
+
+def broken_threads(at, count, bring):
+    """Make threads that do not open any more, each brought to a state first."""
+    ids = []
+    for _ in range(count):
+        thread_id = at.create()
+        bring(thread_id)
+        ids.append(thread_id)
+    where = schema.partitions.c.partition_id.in_(ids)
+    at.damage(schema.partitions, where, wrapped_key=bytes(65))
+
+
+def test_many_queued_threads_that_do_not_open_keep_no_other_waiting(place, monkeypatch):
+    monkeypatch.setattr("continuity.services.threads_claims.CANDIDATES", 2)
+    at = beside(place.command().built)
+    broken_threads(at, 5, at.say)
+    other = at.create()
+    at.say(other)
+
+    assert at.claim().run["thread_id"] == other
+    assert at.claim() is None
+
+
+def test_many_claims_of_threads_that_do_not_open_keep_no_other_from_ending(store, tmp_path, monkeypatch):
+    monkeypatch.setattr("continuity.services.threads_upkeep.BATCH", 2)
+    at = converse(store, tmp_path)
+
+    def claimed(thread_id):
+        at.say(thread_id)
+        at.claim()
+
+    broken_threads(at, 5, claimed)
+    other, _ = at.running()
+    at.clock.advance(61)
+
+    assert at.upkeep.expire_due() == 1
+    assert at.row(other).state == "needs_attention"
+
+
+def test_many_deletions_that_cannot_be_finished_keep_no_other_from_being_finished(store, tmp_path, monkeypatch):
+    monkeypatch.setattr("continuity.services.unfinished.BATCH", 2)
+    at = converse(store, tmp_path)
+
+    def begun(thread_id):
+        at.store.write(lambda connection: at.deletions._begin(connection, at.person, thread_id))
+
+    broken_threads(at, 5, begun)
+    other = at.create()
+    at.clock.advance(1)
+    begun(other)
+
+    with pytest.raises(DecryptionError):
+        at.deletions.finish_all()
+    assert at.row(other).state == "deleted"
 
 
 def test_an_agent_whose_declaration_does_not_open_hides_no_other(place):
