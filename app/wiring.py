@@ -207,6 +207,8 @@ def build(
     """
     overrides = overridden(overrides)
     instance.guard(settings)
+    if not is_rollback_accepted:
+        instance.require_not_moved(settings)
     store = overrides.make_store(open_engine(settings))
     try:
         check_schema(store)
@@ -379,6 +381,9 @@ def follow_restore(settings: Settings, *, keys: KeyProvider, overrides: Override
     Returns:
         What was left to the next start, and why; None when nothing was.
     """
+    if not settings.is_postgresql:
+        # What was put back is what counts from now on, wherever it was moved before.
+        instance.drop_note(settings, instance.MOVED)
     try:
         with built(settings, keys=keys, overrides=overrides) as wiring:
             wiring.reapplying.run()
