@@ -121,7 +121,8 @@ def make(settings: Settings | None, wiring: Wiring | None) -> Flask:
         app.register_blueprint(blueprint)
     pages.install(app)
     clock = SystemClock() if wiring is None else wiring.clock
-    app.wsgi_app = Edge(Lane(app, app.wsgi_app), settings, clock)  # type: ignore[method-assign]
+    count = None if wiring is None else wiring.metrics.requested
+    app.wsgi_app = Edge(Lane(app, app.wsgi_app), settings, clock, count=count)  # type: ignore[method-assign]
     return app
 
 

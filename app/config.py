@@ -38,7 +38,7 @@ _RATE_DEFAULT: Final = 2_000
 _EVENT_RATE_DEFAULT: Final = 500
 _SCOPE_DEFAULT: Final = "local"
 _SCOPE: Final = re.compile(r"[A-Za-z0-9_-]{1,128}")
-_PRODUCER_TOKEN: Final = re.compile(r"[\x21-\x7e]{32,4096}")
+_ENVIRONMENT_TOKEN: Final = re.compile(r"[\x21-\x7e]{32,4096}")
 _HISTORY_BYTES_MAX: Final = 2**40
 _KEYS: Final = re.compile(r"(?:(?:[0-9]+:)?[A-Za-z0-9+/]{43}=(?:,|\Z))+")
 """The form of a master key in a variable; what it holds is read by the vault alone."""
@@ -108,6 +108,8 @@ class Settings:
             2,000: far above one host's work, far below what starves the others.
         producer_token: Token with which any producer may submit observation events, 32 or more printable ASCII
             characters without spaces. ``ATFLOWS_CONTINUITY_TOKEN``, default none. A secret: never shown.
+        metrics_token: Token with which a monitoring system may read ``/metrics``, of the same form.
+            ``ATMEM_METRICS_TOKEN``, default none: then administrators alone may. A secret: never shown.
         observation_scope: Scope into which that token's events go, 1 to 128 of ``A-Z a-z 0-9 _ -``.
             ``ATFLOWS_CONTINUITY_SCOPE``, default ``local``.
         events_per_second: Observation events a second that one credential may submit; twice as many at once.
@@ -131,6 +133,7 @@ class Settings:
     disk_floor_bytes: int = _DISK_FLOOR_DEFAULT
     requests_per_second: int = _RATE_DEFAULT
     producer_token: str | None = field(default=None, repr=False)
+    metrics_token: str | None = field(default=None, repr=False)
     observation_scope: str = _SCOPE_DEFAULT
     events_per_second: int = _EVENT_RATE_DEFAULT
     host: str = DEFAULT_HOST
@@ -205,7 +208,8 @@ def load_settings(environ: Mapping[str, str], *, instance: Path | None = None) -
         requests_per_second=_integer(
             environ, "ATMEM_REQUESTS_PER_SECOND", default=_RATE_DEFAULT, minimum=1, maximum=1_000_000
         ),
-        producer_token=_producer_token(environ),
+        producer_token=_token(environ, "ATFLOWS_CONTINUITY_TOKEN"),
+        metrics_token=_token(environ, "ATMEM_METRICS_TOKEN"),
         observation_scope=_observation_scope(environ),
         events_per_second=_integer(
             environ, "ATMEM_EVENTS_PER_SECOND", default=_EVENT_RATE_DEFAULT, minimum=1, maximum=1_000_000
@@ -256,10 +260,10 @@ def _transit(environ: Mapping[str, str]) -> TransitPlace:
     )
 
 
-def _producer_token(environ: Mapping[str, str]) -> str | None:
-    value = _text(environ, "ATFLOWS_CONTINUITY_TOKEN")
-    if value is not None and not _PRODUCER_TOKEN.fullmatch(value):
-        raise SettingsError("ATFLOWS_CONTINUITY_TOKEN: must be 32 or more printable ASCII characters without spaces.")
+def _token(environ: Mapping[str, str], name: str) -> str | None:
+    value = _text(environ, name)
+    if value is not None and not _ENVIRONMENT_TOKEN.fullmatch(value):
+        raise SettingsError(f"{name}: must be 32 or more printable ASCII characters without spaces.")
     return value
 
 

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication
 
 Headers = list[tuple[str, str]]
+Count = Callable[[str, int, int], None]
+"""Told method, status and microseconds of a request."""
 
 PAGE_POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; font-src 'self'; connect-src 'self'; "
@@ -94,8 +96,12 @@ _DEFECT: Final = _Refusal("500 Internal Server Error", UNEXPECTED)
 class Edge:
     """Wraps the Flask application."""
 
-    def __init__(self, application: WSGIApplication, settings: Settings, clock: Clock) -> None:
+    def __init__(
+        self, application: WSGIApplication, settings: Settings, clock: Clock, *, count: Count | None = None
+    ) -> None:
+        """Wrap `application`; `count` is told method, status and microseconds of every request."""
         self._application = application
+        self._count = count
         self._clock = clock
         self._url = settings.url
         self._is_https = settings.is_https
@@ -130,6 +136,8 @@ class Edge:
             return _refuse(_DEFECT, start, identifier)
         finally:
             took_us = self._clock.monotonic_us() - started_us
+            if self._count is not None:
+                self._count(environ["REQUEST_METHOD"], status, took_us)
             self._log(environ, request_id=identifier, status=status, took_us=took_us)
 
     def _refusal(self, environ: dict[str, Any], now_us: int) -> _Refusal | None:

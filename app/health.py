@@ -1,13 +1,15 @@
-"""Liveness and readiness, for whoever restarts or routes. Both say one word and no more."""
+"""Liveness and readiness, for whoever restarts or routes: one word and no more. Metrics, for whoever watches."""
 
 from __future__ import annotations
 
 from flask import Blueprint, Response
 
-from app.auth.admission import public
+from app.auth.admission import admits, public
 from app.extensions import wiring
+from app.metrics import CONTENT_TYPE
 from app.replies import json_response
 from continuity.errors import ContinuityError
+from continuity.services.callers import CallerKind, Role
 
 blueprint = Blueprint("health", __name__)
 
@@ -28,3 +30,10 @@ def ready() -> Response:
     except ContinuityError as error:
         return json_response({"status": "unavailable", "code": error.code}, 503)
     return json_response({"status": "ready"})
+
+
+@blueprint.get("/metrics")
+@admits(CallerKind.MONITOR, people=(Role.ADMINISTRATOR,))
+def metrics() -> Response:
+    """Give the numbers of this server in Prometheus's text format."""
+    return Response(wiring().metrics_page.text(), content_type=CONTENT_TYPE)

@@ -36,6 +36,8 @@ else:
 SECRET_BYTES: Final = 48
 OLDER_SECRETS: Final = "secret.older"
 """Name of the file of older secret keys, beside today's."""
+MOVED: Final = "moved"
+"""Note of a SQLite database whose vault was moved to PostgreSQL: ``to``, the database without user and password."""
 _LOCK: Final = "server.lock"
 _KEYS_LOCK: Final = "keys.lock"
 _ADDRESS: Final = "address"
@@ -292,6 +294,21 @@ def _age(path: Path) -> float:
         return -path.stat().st_mtime
     except OSError:
         return 0.0
+
+
+def require_not_moved(settings: Settings) -> None:
+    """Refuse a SQLite database that was moved away: what is done since is in the other one, and would be repeated.
+
+    Raises:
+        InstanceError: It was moved, or a move is about to end.
+    """
+    to = "" if settings.is_postgresql else read_note(settings, MOVED).get("to")
+    if to:
+        raise InstanceError(
+            f"ATMEM_DATABASE_URL: this vault was moved to {to}; set the variable to that database. If the move was "
+            "interrupted, run atmem db migrate-to again. To go back to the SQLite file without what was done since: "
+            "atmem vault accept-restore."
+        )
 
 
 def drop_notes(settings: Settings, prefix: str) -> None:

@@ -30,6 +30,9 @@ from continuity.store import sqlite
 MIGRATIONS: Final = Path(__file__).resolve().parent.parent / "migrations"
 _LOCK_KEY: Final = 0x61746D656D  # "atmem"
 _LOCK_WAIT: Final = "60s"
+_MOVING: Final = "moving-"
+_MARK_CHARS: Final = 24
+_VERSION: Final = sa.table("alembic_version", sa.column("version_num", sa.String))
 _NOTHING: Final[Mapping[str, Callable[[sa.Connection], None]]] = {}
 
 
@@ -43,6 +46,10 @@ class SchemaTooOldError(SchemaError):
 
 class SchemaTooNewError(SchemaError):
     """The database was made by a newer program. Nothing has happened."""
+
+
+class SchemaMovingError(SchemaError):
+    """A vault is being moved into the database, and not all of it is there."""
 
 
 def configuration(migrations: Path = MIGRATIONS) -> Config:
@@ -129,6 +136,37 @@ def upgrade_within(
         _run_within(connection, config, step)
         if step in after:
             after[step](connection)
+
+
+def moving_mark(vault: str) -> str:
+    """Return what stands in place of a revision while a vault, known by `vault`, is being moved into a database."""
+    return f"{_MOVING}{vault[:_MARK_CHARS]}"
+
+
+def is_moving(revision: str) -> bool:
+    """Say whether a revision is the mark of an unfinished move."""
+    return revision.startswith(_MOVING)
+
+
+def revision_of(connection: sa.Connection) -> str | None:
+    """Return the revision of the database, or the mark of a move; None when there is neither."""
+    return _revision(connection)
+
+
+def begin_moving(connection: sa.Connection, mark: str) -> None:
+    """Make this program's tables, empty, in the transaction of `connection`, under a mark that nobody serves from."""
+    connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK_KEY)))
+    upgrade_within(connection, after=_NOTHING)
+    _set_revision(connection, mark)
+
+
+def finish_moving(connection: sa.Connection) -> None:
+    """Put the revision in place of the mark: from the commit on the database can be served from."""
+    _set_revision(connection, head())
+
+
+def _set_revision(connection: sa.Connection, revision: str) -> None:
+    connection.execute(sa.update(_VERSION).values(version_num=revision))
 
 
 def begin_anew(connection: sa.Connection, tables: Sequence[sa.Table], *, revision: str) -> None:
@@ -226,6 +264,10 @@ def _next_step(connection: sa.Connection, config: Config) -> str | None:
     known = [script.revision for script in ScriptDirectory.from_config(config).walk_revisions()]
     if revision is None:
         return known[-1]
+    if is_moving(revision):
+        raise SchemaMovingError(
+            "A vault is being moved into this database, and not all of it is there: run atmem db migrate-to again."
+        )
     if revision not in known:
         raise _too_new(revision, known)
     place = known.index(revision)

@@ -22,11 +22,12 @@ import sqlalchemy as sa
 from app import audits, databases, instance, thread_services, vaults
 from app.auth import services as auth_services
 from app.auth.factor_seal import SecretKeys
-from app.auth.principals import ProducerToken
+from app.auth.principals import EnvironmentToken
 from app.auth.settings import AuthSettings
 from app.config import Settings
 from app.databases import check_schema, open_engine, open_observations
 from app.housekeeping import Housekeeping
+from app.metrics import Metrics, Page, Standing
 from app.room import require_for
 from app.thread_services import ThreadServices
 from app.vault_life import VaultLife
@@ -55,6 +56,7 @@ from continuity.services.restoring import Recovery
 from continuity.services.retention import Retaining
 from continuity.services.reviewing import Reviewing
 from continuity.services.sweeping import Sweeper
+from continuity.services.tally import Tally
 from continuity.services.workflows import Workflows
 from continuity.store import schema
 from continuity.store.store import Store
@@ -162,6 +164,8 @@ class Wiring:
     threads: ThreadServices
     observations: Observations
     housekeeping: Housekeeping
+    metrics: Metrics
+    metrics_page: Page
     vault_life: VaultLife
     recovery: Recovery
     reapplying: Reapplying
@@ -203,6 +207,8 @@ def build(
     """
     overrides = overridden(overrides)
     instance.guard(settings)
+    if not is_rollback_accepted:
+        instance.require_not_moved(settings)
     store = overrides.make_store(open_engine(settings))
     try:
         check_schema(store)
@@ -224,14 +230,18 @@ def _put_together(settings: Settings, store: Store, *, vault: Vault, keys: KeyPr
     secret_keys = SecretKeys(instance.read_secret_key(settings), instance.read_older_secret_keys(settings))
     auth = auth_services.build(
         store, owners, audit=audit, clock=clock, url=settings.url, secret_keys=secret_keys, settings=overrides.auth,
-        producer=_producer(settings),
+        of_environment=_tokens(settings),
     )  # fmt: skip
     watch = ClockWatch(clock)
     room = require_for(settings.database_url, settings.disk_floor_bytes)
     ledger = Ledger(vault, watch, history_bytes=settings.coordinator_history_bytes, require_room=room)
     cost = passphrase_cost(overrides)
+    metrics = Metrics()
+    store.watch(metrics)
     threads = thread_services.build(store, ledger, audit, threads=settings.threads)
-    services = _services(store, ledger, audit=audit, auth=auth, watch=watch, cost=cost, threads=threads)
+    services = _services(
+        store, ledger, audit=audit, auth=auth, watch=watch, cost=cost, tally=metrics.tally, threads=threads
+    )
     life = VaultLife(settings, store, vault, audit, keys=keys, clock=clock, throttle=auth.throttle, cost=cost)
     reapplying = Reapplying(store, vault, _destroyers(services, threads), clock.now_us)
     return Wiring(
@@ -255,6 +265,8 @@ def _put_together(settings: Settings, store: Store, *, vault: Vault, keys: KeyPr
         housekeeping=_housekeeping(
             auth, services, threads, sweeper=Sweeper(store, ledger), life=life, reapplying=reapplying
         ),
+        metrics=metrics,
+        metrics_page=Page(metrics, Standing(store, clock)),
         vault_life=life,
         recovery=Recovery(store, vault, audit, clock.now_us),
         reapplying=reapplying,
@@ -269,9 +281,14 @@ def passphrase_cost(overrides: Overrides) -> Cost:
     return Cost(hashing.memory_kib, hashing.time_cost, hashing.parallelism)
 
 
-def _producer(settings: Settings) -> ProducerToken | None:
-    token = settings.producer_token
-    return None if token is None else ProducerToken(token, settings.observation_scope)
+def _tokens(settings: Settings) -> list[EnvironmentToken]:
+    """Return the tokens that this installation takes from its environment."""
+    tokens = []
+    if settings.producer_token is not None:
+        tokens.append(EnvironmentToken(settings.producer_token, settings.observation_scope))
+    if settings.metrics_token is not None:
+        tokens.append(EnvironmentToken(settings.metrics_token))
+    return tokens
 
 
 def _observations(settings: Settings, clock: Clock, *, secret_keys: SecretKeys, epoch: int) -> Observations:
@@ -285,9 +302,9 @@ def _observations(settings: Settings, clock: Clock, *, secret_keys: SecretKeys, 
 
 def _services(
     store: Store, ledger: Ledger, *, audit: AuditLog, auth: auth_services.Auth, watch: ClockWatch, cost: Cost,
-    threads: ThreadServices,
+    tally: Tally, threads: ThreadServices,
 ) -> Services:  # fmt: skip
-    attempts = Attempts(store, ledger)
+    attempts = Attempts(store, ledger, tally)
     deletions = Deletions(store, ledger, audit, auth.credentials.end_of_workflow)
     runs = EvidenceRuns(ledger)
     reading = EvidenceReading(store, ledger, runs, audit)
@@ -366,6 +383,9 @@ def follow_restore(settings: Settings, *, keys: KeyProvider, overrides: Override
     Returns:
         What was left to the next start, and why; None when nothing was.
     """
+    if not settings.is_postgresql:
+        # What was put back is what counts from now on, wherever it was moved before.
+        instance.drop_note(settings, instance.MOVED)
     try:
         with built(settings, keys=keys, overrides=overrides) as wiring:
             wiring.reapplying.run()

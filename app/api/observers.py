@@ -12,7 +12,7 @@ from app.body import read_json_text
 from app.extensions import wiring
 from app.headers import EVENTS_PATH
 from app.replies import json_response
-from continuity.errors import ForbiddenError
+from continuity.errors import ContinuityError, ForbiddenError
 from continuity.services.callers import CallerKind
 from observations.events import EVENT_BYTES, read_event
 
@@ -26,6 +26,12 @@ def submit() -> Response:
     scope = admitted().observation_scope
     if scope is None:
         raise ForbiddenError("This is not allowed.")
-    event = read_event(read_json_text(limit_bytes=EVENT_BYTES))
-    is_replay = wiring().observations.ingest.accept(scope, event)
+    count = wiring().metrics.observed
+    try:
+        event = read_event(read_json_text(limit_bytes=EVENT_BYTES))
+        is_replay = wiring().observations.ingest.accept(scope, event)
+    except ContinuityError:
+        count("refused")
+        raise
+    count("replayed" if is_replay else "accepted")
     return json_response({"accepted": True, "replayed": is_replay})

@@ -133,6 +133,7 @@ _THREAD_ROUTES: Final[Mapping[str, Route]] = {
 ROUTES: Final[Mapping[str, Route]] = {
     "health.live": Route(answers.Health),
     "health.ready": Route(answers.Health, statuses=("503",)),
+    "health.metrics": Route(None, file="text/plain"),
     "documentation.openapi": Route(None),
     "session.login": Route(answers.Welcome, schemas.LoginRequest, statuses=("401", "403")),
     "session.change_password": Route(answers.Welcome, schemas.ChangePasswordRequest, statuses=("401", "403")),

@@ -9,7 +9,8 @@ Rules:
 * Time is never earlier than the vault's high-water mark, so a clock set back revives nothing.
 * Scope comes from the row alone; ids in a request are checked against it by the services.
 * An observer sees no workspace. Its token counts while its issuer is an administrator. The producer token of the
-  environment is an observer as well: any text, compared whole and in constant time.
+  environment is an observer as well: any text, compared whole and in constant time. So is the token of metrics,
+  which belongs to a monitor: it sees no workspace and no scope.
 
 Source: wire.md, Credentials; security.md T01 to T07.
 """
@@ -47,17 +48,22 @@ _OWNING: Final = frozenset({CallerKind.COORDINATOR, CallerKind.THREAD_WORKER, Ca
 """Kinds to whose principals something belongs."""
 PRODUCER: Final = "env:producer"
 """`Caller.actor` of whoever brings the producer token of the environment."""
+MONITOR: Final = "env:monitor"
+"""`Caller.actor` of whoever brings the metrics token of the environment."""
 
 
-class ProducerToken:
-    """The one token that an installation takes from its environment; a digest of it is all that is kept."""
+class EnvironmentToken:
+    """A token that an installation takes from its environment; a digest of it is all that is kept.
 
-    def __init__(self, token: str, scope: str) -> None:
+    With a scope it is a producer's, without one it is a monitor's.
+    """
+
+    def __init__(self, token: str, scope: str | None = None) -> None:
         self._digest = _digest(token)
         self.scope = scope
 
     def __repr__(self) -> str:
-        return f"ProducerToken(scope={self.scope!r})"
+        return f"EnvironmentToken(scope={self.scope!r})"
 
     def is_same(self, token: str) -> bool:
         """Say whether `token` is this one."""
@@ -71,19 +77,22 @@ def _digest(token: str) -> bytes:
 class Principals:
     """Finds out whose token a request brings."""
 
-    def __init__(self, store: Store, clock: Clock, *, owners: Owners, producer: ProducerToken | None = None) -> None:
+    def __init__(
+        self, store: Store, clock: Clock, *, owners: Owners, of_environment: Sequence[EnvironmentToken] = ()
+    ) -> None:
         self._store = store
         self._clock = clock
         self._owners = owners
-        self._producer = producer
+        self._of_environment = tuple(of_environment)
         self.uses = LastUses(store, clock, CredentialSettings())
 
     def bearer(self, header: str, *, request_id: str) -> Caller:
         """Return the caller behind an ``Authorization`` header; UnauthenticatedError for everything else."""
         matched = _HEADER.fullmatch(header)
         token = matched[1] if matched else ""
-        if self._producer is not None and self._producer.is_same(token):
-            return _observer(PRODUCER, request_id=request_id, scope=self._producer.scope)
+        for known in self._of_environment:
+            if known.is_same(token):
+                return _of_environment(known, request_id=request_id)
         if not tokens.is_well_formed(token):
             raise UnauthenticatedError(_REFUSED)
         parameters = {"token_hash": tokens.hash_of(token)}
@@ -130,6 +139,14 @@ class Principals:
         except SealedError:
             # As above.
             return frozenset()
+
+
+def _of_environment(known: EnvironmentToken, *, request_id: str) -> Caller:
+    if known.scope is not None:
+        return _observer(PRODUCER, request_id=request_id, scope=known.scope)
+    return Caller(
+        kind=CallerKind.MONITOR, actor=MONITOR, request_id=request_id, workspaces=frozenset(), home_workspace=0
+    )
 
 
 def _observer(actor: str, *, request_id: str, scope: str) -> Caller:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app.auth.accounts import Accounts
@@ -17,7 +18,7 @@ from app.auth.own_sessions import OwnSessions
 from app.auth.passwords import Passwords
 from app.auth.people import People
 from app.auth.policy import Policy
-from app.auth.principals import Principals, ProducerToken
+from app.auth.principals import EnvironmentToken, Principals
 from app.auth.second_factor import SecondFactors
 from app.auth.sessions import Sessions
 from app.auth.settings import AuthSettings
@@ -72,12 +73,12 @@ def build(
     url: str,
     secret_keys: SecretKeys,
     settings: AuthSettings | None = None,
-    producer: ProducerToken | None = None,
+    of_environment: Sequence[EnvironmentToken] = (),
 ) -> Auth:
     """Wire the package.
 
-    `secret_keys` seal second factors. `settings` other than the defaults are for tests, `producer` is the
-    environment's token.
+    `secret_keys` seal second factors. `settings` other than the defaults are for tests, `of_environment` are
+    the environment's tokens.
     """
     settings = settings or AuthSettings()
     passwords = Passwords(settings.hashing)
@@ -93,7 +94,7 @@ def build(
         url=url,
         accounts=Accounts(store, audit, clock=clock, passwords=passwords, settings=settings),
         credentials=Credentials(store, owners, audit=audit, clock=clock, settings=settings.credential),
-        principals=Principals(store, clock, owners=owners, producer=producer),
+        principals=Principals(store, clock, owners=owners, of_environment=of_environment),
         sessions=sessions,
         sign_in=SignIn(
             store,

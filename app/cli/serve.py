@@ -6,7 +6,7 @@ import dataclasses
 import errno
 import os
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -63,7 +63,7 @@ def command(
 
 
 def _serve(wanted: Settings, keys: KeyProvider, *, overrides: Overrides, as_json: bool) -> None:
-    from app import application, commanding, instance, logs, overview, serving, wiring
+    from app import application, commanding, instance, logs, metrics, overview, serving, wiring
 
     # Refuse now, in words, whatever would stop each of the workers later, and a ledger that is damaged.
     commanding.check_whole(wanted)
@@ -83,7 +83,8 @@ def _serve(wanted: Settings, keys: KeyProvider, *, overrides: Overrides, as_json
     if not wanted.is_postgresql:
         # The instance is ours alone: whoever left one here was killed.
         instance.drop_notes(final, overview.SERVER_NOTE)
-    with closing(listener), _noted(final, address):
+    counting = metrics.shared() if wanted.workers > 1 else nullcontext()
+    with closing(listener), _noted(final, address), counting:
         run(
             lambda: application.served(final, keys=keys, overrides=overrides), listener, final,
             announce=lambda: _announce(address, as_json=as_json),

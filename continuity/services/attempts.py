@@ -6,7 +6,7 @@ reply that grants work leaves only after the commit.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from continuity.decisions import clocks
@@ -19,6 +19,7 @@ from continuity.jsontext import canonical_bytes
 from continuity.services import identifiers, run_links
 from continuity.services.documents import assurance, seconds
 from continuity.services.identifiers import new_lease_token, token_hash
+from continuity.services.tally import Tally
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -38,10 +39,12 @@ class Attempts:
     Attributes:
         store: Where everything is written.
         ledger: Opens and records workflows.
+        tally: Counts what was answered.
     """
 
     store: Store
     ledger: Ledger
+    tally: Tally = field(default_factory=Tally)
 
     def begin(self, caller: Caller, workflow_id: str, request: BeginRequest) -> dict[str, Any]:
         """Ask for the right to attempt an operation.
@@ -66,7 +69,7 @@ class Attempts:
             opened = self.ledger.lock(connection, caller, workflow_id)
             return self.begin_opened(connection, caller, opened, request)
 
-        return self.store.write(work)
+        return self.tally.begun(self.store.write(work))
 
     def begin_opened(
         self, connection: Connection, caller: Caller, opened: Opened, request: BeginRequest
@@ -127,7 +130,7 @@ class Attempts:
             workflow, operation = self.ledger.record(connection, opened, found, decision, receipt=body)
             return _reply(_new_reply(workflow, operation, is_late=decision.kind.value == "late_receipt_kept"))
 
-        return self.store.write(work)
+        return self.tally.reported(self.store.write(work))
 
     def renew(self, caller: Caller, workflow_id: str, request: RenewRequest) -> dict[str, Any]:
         """Keep a live lease for another 120 s.

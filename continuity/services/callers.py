@@ -20,6 +20,7 @@ class CallerKind(StrEnum):
     OBSERVER = "continuity_observer"
     THREAD_WORKER = "thread_worker"
     APPLICATION = "thread_application"
+    MONITOR = "monitor"
 
 
 class Role(StrEnum):

@@ -89,7 +89,7 @@ class Workflows:
             workflow_id, begun = self.store.write(work)
         # After the commit: what a known key has behind it must not keep other writers waiting.
         view = self.store.read(lambda connection: documents.current(connection, self.ledger, caller, workflow_id))
-        return view if begun is None else {**view, "begin": begun}
+        return view if begun is None else {**view, "begin": self.attempts.tally.begun(begun)}
 
     def view(self, caller: Caller, workflow_id: str) -> dict[str, Any]:
         """Return the view of a workflow and its history.

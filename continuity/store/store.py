@@ -32,12 +32,15 @@ from sqlalchemy import exc
 
 from continuity.store import failures
 from continuity.store.sqlite import BEGIN
+from continuity.store.watching import UNWATCHED
 from continuity.store.writer import Writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from sqlalchemy import Connection, Engine
+
+    from continuity.store.watching import WriteWatch
 
 T = TypeVar("T")
 
@@ -61,9 +64,14 @@ class Store:
         self._engine = engine
         self._inside = threading.local()
         self._readers = _Readers(engine)
+        self._watch: WriteWatch = UNWATCHED
         driver_error: type[Exception] = engine.dialect.loaded_dbapi.Error
         self._storage_errors = (exc.DBAPIError, exc.TimeoutError, driver_error)
         self._writer = Writer(engine, wait_s=write_wait_s, storage_errors=self._storage_errors)
+
+    def watch(self, watch: WriteWatch) -> None:
+        """Tell `watch` from now on how long units wait and commits take."""
+        self._watch = self._writer.watch = watch
 
     @property
     def engine(self) -> Engine:
@@ -193,9 +201,13 @@ class Store:
         return self._write_once(work)
 
     def _write_once(self, work: Callable[[Connection], T]) -> T:
+        came_s = time.perf_counter()
         with self._begun() as connection:
+            self._watch.waited(time.perf_counter() - came_s)
             result = work(connection)
+            began_s = time.perf_counter()
             connection.commit()
+            self._watch.committed(time.perf_counter() - began_s, 1)
             return result
 
     @contextmanager

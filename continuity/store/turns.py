@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextvars
 import threading
+import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
@@ -37,7 +38,7 @@ _HELD: Final = "The database is busy with another writer."
 class Ticket:
     """One unit of work on its way. Whoever made it waits; whoever leads fills it."""
 
-    __slots__ = ("_context", "_gate", "error", "leads", "result", "work")
+    __slots__ = ("_context", "_gate", "came_s", "error", "leads", "result", "waited_s", "work")
 
     def __init__(self, work: Callable[[Connection], Any]) -> None:
         """Keep the unit, and what its thread knows by context variables: another thread may run it."""
@@ -45,6 +46,8 @@ class Ticket:
         self.leads = False
         self.result: Any = None
         self.error: BaseException | None = None
+        self.came_s = time.perf_counter()
+        self.waited_s: float | None = None
         self._context = contextvars.copy_context()
         self._gate = threading.Lock()
         self._gate.acquire()
@@ -52,6 +55,8 @@ class Ticket:
     def run(self, connection: Connection) -> None:
         """Run the unit as its own thread would; what it raises is for the caller to judge."""
         self.error = None
+        if self.waited_s is None:
+            self.waited_s = time.perf_counter() - self.came_s
         self.result = self._context.run(self.work, connection)
 
     def wait(self, timeout_s: float = -1) -> bool:

@@ -25,11 +25,14 @@ from continuity.errors import UnavailableError
 from continuity.store import failures
 from continuity.store.sqlite import BEGIN
 from continuity.store.turns import Ticket, Turns
+from continuity.store.watching import UNWATCHED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from sqlalchemy import Connection, Engine
+
+    from continuity.store.watching import WriteWatch
 
 T = TypeVar("T")
 
@@ -53,6 +56,7 @@ class Writer:
         self._turns = Turns()
         self._in_use = threading.Lock()
         self._connection: Connection | None = None
+        self.watch: WriteWatch = UNWATCHED
 
     def write(self, work: Callable[[Connection], T]) -> T:
         """Run `work` and commit it, with those of others if any wait. Raises what `Store.write` raises."""
@@ -66,6 +70,8 @@ class Writer:
             # Whoever was interrupted must not be the one that all others wait for.
             self._turns.leave(ticket)
             raise
+        if ticket.waited_s is not None:
+            self.watch.waited(ticket.waited_s)
         if ticket.error is not None:
             raise ticket.error
         result: T = ticket.result
@@ -152,7 +158,7 @@ class Writer:
         try:
             connection = self._begun()
             ticket.run(connection)
-            _commit(connection)
+            self._commit(connection, units=1)
         except BaseException as error:  # noqa: BLE001 - it reaches the thread whose unit this is
             self._undo(error)
             ticket.error = error
@@ -161,7 +167,7 @@ class Writer:
         try:
             connection = self._begun()
             self._run_each(connection, taken)
-            _commit(connection)
+            self._commit(connection, units=len(taken))
         except self._storage_errors as error:
             self._undo(error)
             for ticket in taken:
@@ -186,6 +192,11 @@ class Writer:
             execute(_UNDO).close()
             ticket.error = error
         execute(_RELEASE).close()
+
+    def _commit(self, connection: Connection, *, units: int) -> None:
+        began_s = time.perf_counter()
+        _commit(connection)
+        self.watch.committed(time.perf_counter() - began_s, units)
 
     def _undo(self, error: BaseException) -> None:
         connection = self._connection

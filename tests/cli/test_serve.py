@@ -292,3 +292,32 @@ def test_a_server_that_has_ended_says_no_more_that_it_holds_keys(running_server)
     assert running_server.terminate() == 0
 
     assert holders() == 0
+
+
+@pytest.mark.postgresql
+def test_workers_add_up_what_each_of_them_has_counted(postgresql_server, tmp_path):
+    token = "a-metrics-token-for-tests-0123456789"
+    database = {"ATMEM_DATABASE_URL": postgresql_server.url(postgresql_server.create())}
+    extra = {**database, "ATMEM_METRICS_TOKEN": token}
+    server = start(initialised(tmp_path / "instance", extra), "--workers", "3", "--threads", "2", extra=extra)
+    try:
+        # The start itself asks until one answers.
+        before = _answered(server, token)
+        assert {get(server, "/healthz")[0] for _ in range(60)} == {200}
+        told = [_answered(server, token) for _ in range(6)]
+
+        assert told == [before + 61 + n for n in range(6)]
+    finally:
+        stop(server)
+
+
+def _answered(server: RunningServer, token: str) -> float:
+    """Return how many requests were answered well, as one of the workers tells it."""
+    connection = http.client.HTTPConnection(*server.address, timeout=10)
+    try:
+        connection.request("GET", "/metrics", headers={"Authorization": f"Bearer {token}"})
+        text = connection.getresponse().read().decode()
+    finally:
+        connection.close()
+    name = 'atmem_http_requests_total{method="GET",status="200"}'
+    return next((float(line.rpartition(" ")[2]) for line in text.splitlines() if line.startswith(name)), 0.0)

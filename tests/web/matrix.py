@@ -26,7 +26,7 @@ from tests.observing import LEAST
 from tests.people import VISIT
 from tests.servers import initialised
 from tests.web import thread_rows
-from tests.web.site import PRODUCER_TOKEN, Browser, Site, site_on
+from tests.web.site import METRICS_TOKEN, PRODUCER_TOKEN, Browser, Site, site_on
 from tests.web.thread_rows import SUBJECTS, THREADERS
 
 WORKFLOWS = "/v1/continuity"
@@ -88,6 +88,7 @@ class World:
             "operator of all": self.grant("operator-all", "evidence_collector"),
             "observer": self.grant("observer", "continuity_observer", observation_scope="somewhere"),
             "producer": PRODUCER_TOKEN,
+            "monitor": METRICS_TOKEN,
             "expired": self.grant("expired", "evidence_collector", expires_in_seconds=1),
             "revoked": self.grant("revoked", "evidence_collector"),
             "unknown": tokens.new_token(CallerKind.OPERATOR),
@@ -196,8 +197,9 @@ COORDINATORS = ("coordinator", "coordinator of another principal", "coordinator 
 OPERATORS = ("operator", "operator elsewhere", "operator of all")
 MACHINES = (*WORKERS, *COORDINATORS, *OPERATORS)
 OBSERVERS = ("observer", "producer")
+MONITORS = ("monitor",)
 """Apart from the machines: nothing that is for one kind is for the other."""
-ASKERS = (*UNPROVED, *MACHINES, *OBSERVERS, *THREADERS, *PEOPLE)
+ASKERS = (*UNPROVED, *MACHINES, *OBSERVERS, *MONITORS, *THREADERS, *PEOPLE)
 
 
 @dataclass(frozen=True)
@@ -214,7 +216,7 @@ class Row:
 
 def _table(*rules: tuple[tuple[str, ...], int]) -> dict[str, int]:
     """Return a status for every asker; a later rule wins."""
-    table: dict[str, int] = dict.fromkeys(UNPROVED, 401) | dict.fromkeys((*OBSERVERS, *THREADERS), 403)
+    table: dict[str, int] = dict.fromkeys(UNPROVED, 401) | dict.fromkeys((*OBSERVERS, *MONITORS, *THREADERS), 403)
     for names, status in rules:
         table.update(dict.fromkeys(names, status))
     assert set(table) == set(ASKERS)
@@ -260,10 +262,11 @@ RETAINERS = _table(
     (OPERATORS, 200), (WORKERS, 403), (COORDINATORS, 403), (tuple(PEOPLE), 403),
     (("person: operator", "person: operator elsewhere", "person: administrator"), 200),
 )  # fmt: skip
+WATCHERS = _table((MACHINES, 403), (MONITORS, 200), (tuple(PEOPLE), 403), (("person: administrator",), 200))
 ADMINISTRATORS = _table((MACHINES, 403), (tuple(PEOPLE), 403), (("person: administrator",), 200))
 SUBMITTERS = _table((MACHINES, 403), (OBSERVERS, 200), (tuple(PEOPLE), 403))
 SESSION = _table(
-    (MACHINES, 401), ((*OBSERVERS, *THREADERS), 401), (tuple(PEOPLE), 200),
+    (MACHINES, 401), ((*OBSERVERS, *MONITORS, *THREADERS), 401), (tuple(PEOPLE), 200),
     (("operator with another's CSRF token",), 403),
 )  # fmt: skip
 
@@ -351,6 +354,7 @@ CONFIRMED = {"name": "publish", "happened": True, "revision": ..., "late_receipt
 EXPECTED: dict[str, Row] = {
     "health.live": Row("none", "GET", _fixed("/healthz"), PUBLIC),
     "health.ready": Row("none", "GET", _fixed("/readyz"), PUBLIC),
+    "health.metrics": Row("none", "GET", _fixed("/metrics"), WATCHERS),
     "documentation.openapi": Row("none", "GET", _fixed("/openapi.json"), PUBLIC),
     "session.login": Row("none", "POST", _login, PUBLIC),
     "session.logout": Row("none", "POST", _fixed("/api/auth/logout", {}), SESSION),

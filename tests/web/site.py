@@ -26,6 +26,7 @@ LOGIN = "/api/auth/login"
 COOKIE = "atmem_session"
 HTTPS = {"ATMEM_URL": "https://atmem.example"}
 PRODUCER_TOKEN = "a-producer-token-for-tests-0123456789"
+METRICS_TOKEN = "a-metrics-token-for-tests-0123456789"
 
 
 @dataclass
@@ -112,7 +113,10 @@ def site_on(
     """Open the application on the instance in `folder`."""
     clock = FakeClock(wall_us=time.time_ns() // 1_000)
     overrides = Overrides(clock=clock, auth=auth or AuthSettings(hashing=CHEAP_HASHING))
-    environment = {"ATMEM_INSTANCE": str(folder), "ATFLOWS_CONTINUITY_TOKEN": PRODUCER_TOKEN, **(extra or {})}
+    environment = {
+        "ATMEM_INSTANCE": str(folder), "ATFLOWS_CONTINUITY_TOKEN": PRODUCER_TOKEN, "ATMEM_METRICS_TOKEN": METRICS_TOKEN,
+        **(extra or {}),
+    }  # fmt: skip
     settings = load_settings(environment)
     wiring = build(settings, overrides=overrides)
     base_url = settings.url if settings.is_https else "http://localhost"

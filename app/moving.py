@@ -1,0 +1,226 @@
+"""Moves a vault from SQLite to PostgreSQL: every row, each compared afterwards, and the source left as it is.
+
+Rules:
+
+* Nobody else writes to the source meanwhile: its server must be stopped, and its write lock is held.
+* Until the last row has been compared the target's revision says that it is being moved into, so that no program
+  serves from it or makes a vault in it. It names whose: another vault's move is never mixed with it.
+* Killed anywhere, the same command goes on. Rows that are there and equal are not written again.
+* The target is an empty database, or one of an unfinished move of this vault. Nothing in it is dropped that was not
+  made here.
+* Keys, shred list and anchor stay where they are: the instance goes on with another address of its database. From
+  the moment in which that one can be used, a note in the instance folder refuses the old file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import sqlalchemy as sa
+
+from app import databases, instance, migrating, vaults
+from app.backup_contents import tables
+from app.config import Settings
+from continuity.errors import ContinuityError
+from continuity.store import copies, moving
+from continuity.store.engine import make_engine
+from continuity.store.sqlite import BEGIN
+
+Tell = Callable[[str, int, int], None]
+_UNCHANGED: Final = "Nothing was changed."
+
+
+class TargetError(ContinuityError):
+    """The target cannot answer. What was copied stays, and is not in use."""
+
+    code = "target_unavailable"
+
+
+class MovingError(ContinuityError):
+    """A vault cannot be moved there. The message says what was changed."""
+
+    code = "moving_refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """What is in the new database: rows compared, those written by this call, and in how many tables."""
+
+    rows: int
+    written: int
+    tables: int
+
+
+def check_address(url: str) -> None:
+    """Refuse an address that is none of a database of PostgreSQL, or that holds a password.
+
+    Raises:
+        MovingError: What it must be, without saying what it was.
+    """
+    if not url.startswith(("postgresql://", "postgresql+psycopg://")):
+        raise MovingError("must begin with postgresql://.")
+    try:
+        parsed = sa.make_url(url)
+    except (sa.exc.ArgumentError, ValueError):
+        parsed = None
+    if parsed is None or not parsed.database:
+        raise MovingError("must be like postgresql://user@host:port/database.")
+    if parsed.password:
+        raise MovingError("must not hold the password: set PGPASSWORD, or use a .pgpass file.")
+
+
+def move(settings: Settings, target_url: str, *, tell: Tell) -> Moved:
+    """Move the instance's vault into the PostgreSQL database at `target_url`.
+
+    Args:
+        settings: Of an instance on SQLite.
+        target_url: ``postgresql://…`` of a database whose owner the user in it is.
+        tell: Called with the step, and the rows that are done and that there are.
+
+    Raises:
+        MovingError: The source is no SQLite database, the target is none that may be written, or rows differ.
+        UnavailableError: The source does not answer, or its tables are not those of this program.
+        InstanceError: A server has the instance open.
+        TargetError: The target does not answer, or the user may not do this there; run the command again.
+    """
+    if settings.is_postgresql:
+        raise MovingError(f"ATMEM_DATABASE_URL: the vault is on PostgreSQL already. {_UNCHANGED}")
+    instance.guard(settings)
+    with instance.held(settings), databases.opened(settings) as store:
+        databases.check_schema(store)
+        databases.check_whole(store, tables())
+        row = vaults.vault_row(store)
+        if row is None:
+            raise MovingError(f"The instance has no vault yet: atmem init makes one on PostgreSQL. {_UNCHANGED}")
+        mark = migrating.moving_mark(hashlib.sha256(row.sealed_canary).hexdigest())
+        engine = make_engine(target_url, pool_size=2)
+        try:
+            with _written_by_nobody(store.engine) as source:
+                _prepare(engine, mark)
+                return _move(settings, source, engine, tell=tell)
+        except sa.exc.DBAPIError as error:
+            raise _unanswered(error) from error
+        finally:
+            engine.dispose()
+
+
+def _move(settings: Settings, source: sa.Connection, engine: sa.Engine, *, tell: Tell) -> Moved:
+    there = tables()
+    counts = {table.name: moving.count(source, table) for table in there}
+    whole = sum(counts.values())
+    written = done = 0
+    for table in there:
+        written += _fill(source, engine, table, lambda rows, done=done: tell("copying", done + rows, whole))  # type: ignore[misc]
+        done += counts[table.name]
+    _compare(source, engine, there, lambda rows: tell("comparing", rows, whole))
+    # Before the new database can be used, so that there is no moment in which both can be.
+    instance.leave_note(settings, instance.MOVED, {"to": _named(engine.url)})
+    with engine.begin() as target:
+        copies.hurry_not(target)
+        copies.set_counters(target, there, moving.numbers_given(source, there))
+        migrating.finish_moving(target)
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as target:
+        # Without it the first questions are planned as if the tables were empty.
+        target.exec_driver_sql("ANALYZE")
+    return Moved(whole, written, len(there))
+
+
+@contextmanager
+def _written_by_nobody(engine: sa.Engine) -> Iterator[sa.Connection]:
+    """Read one state of SQLite while nobody else may write, and write nothing."""
+    with engine.connect() as connection:
+        connection.connection.info[BEGIN] = "BEGIN IMMEDIATE"
+        try:
+            yield connection
+        finally:
+            connection.rollback()
+            connection.connection.info.pop(BEGIN, None)
+
+
+def _prepare(engine: sa.Engine, mark: str) -> None:
+    """Make empty tables under the mark, or find those of this vault's unfinished move."""
+    with engine.begin() as target:
+        copies.hurry_not(target)
+        found = migrating.revision_of(target)
+        if found == mark:
+            return
+        if found is not None:
+            what = "another vault's unfinished move" if migrating.is_moving(found) else "an instance of this product"
+            raise MovingError(f"The target holds {what}. Give an empty database. {_UNCHANGED}")
+        known = {table.name for table in tables()} & set(sa.inspect(target).get_table_names())
+        if known:
+            raise MovingError(f"The target has a table {min(known)} already. Give an empty database. {_UNCHANGED}")
+        migrating.begin_moving(target, mark)
+
+
+def _fill(source: sa.Connection, engine: sa.Engine, table: sa.Table, told: Callable[[int], None]) -> int:
+    """Make a table hold the rows of the source; return how many were written. One transaction a page."""
+    written = done = 0
+    with engine.connect() as reader:
+        for page in moving.compared(source, reader, table):
+            reader.rollback()
+            changed = len(page.missing) + len(page.different)
+            if changed:
+                with _writing(engine, table) as target:
+                    moving.put(target, table, page)
+            written += changed
+            done += len(page.rows)
+            told(done)
+        reader.rollback()
+        if moving.count(reader, table) != done:
+            reader.rollback()
+            for keys in moving.superfluous(source, reader, table):
+                reader.rollback()
+                with _writing(engine, table) as target:
+                    moving.delete(target, table, keys)
+    return written
+
+
+@contextmanager
+def _writing(engine: sa.Engine, table: sa.Table) -> Iterator[sa.Connection]:
+    with engine.begin() as target:
+        copies.hurry_not(target)
+        moving.without_triggers(target, table)
+        yield target
+        moving.with_triggers(target, table)
+
+
+def _compare(source: sa.Connection, engine: sa.Engine, there: list[sa.Table], told: Callable[[int], None]) -> None:
+    """Read every row of both once more, and stop at the first that differs."""
+    done = 0
+    with copies.snapshot(engine) as target:
+        for table in there:
+            rows = 0
+            for page in moving.compared(source, target, table):
+                if page.missing or page.different:
+                    raise MovingError(_differs(table))
+                rows += len(page.rows)
+                told(done + rows)
+            if moving.count(target, table) != rows:
+                raise MovingError(_differs(table))
+            done += rows
+
+
+def _unanswered(error: sa.exc.DBAPIError) -> TargetError:
+    # The words of the driver name host and user, never a password.
+    why = (str(error.orig).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+    return TargetError(f"The target: {why}. The source is as it was; run the command again to go on.")
+
+
+def _named(url: sa.URL) -> str:
+    """Return a database's address without who uses it."""
+    given = url.host or url.query.get("host") or "this host"
+    where = given if isinstance(given, str) else given[0]
+    port = f":{url.port}" if url.port else ""
+    return f"postgresql://{where}{port}/{url.database}"
+
+
+def _differs(table: sa.Table) -> str:
+    return (
+        f"Rows of {table.name} differ although they were copied: somebody else writes to the target. It is not in use "
+        "yet; the source is as it was. Run the command again."
+    )
