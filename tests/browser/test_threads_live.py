@@ -22,6 +22,7 @@ pytestmark = pytest.mark.browser
 HOSTILE = (
     '<script>document.title="x"</script> "><img src=x onerror=alert(1)> {{7*7}} \u202egnp.exe \x1b[31m \u200b\r\n\tend'
 )
+SECOND_US = 1_000_000
 POLLED_MS = 12_000
 """Longer than it takes a page that follows nothing to ask again."""
 FOLLOWED_MS = 4_000
@@ -142,6 +143,8 @@ def test_a_worker_that_dies_in_its_effect_is_resumed_by_a_person_and_does_it_onc
     dying = shop.open(die_at="effect.after")
     thread = world.thread()
     world.say(thread, "Please cancel order 17.")
+    # The browser's clock is the server's, or the pictures would tell of the future.
+    op.page.clock.set_fixed_time(world.stage.clock.now_us() / SECOND_US)
     reader = Reader.at(op, thread)
     reader.press("Approve")
     assert shop.wait(dying) == -signal.SIGKILL
@@ -149,6 +152,7 @@ def test_a_worker_that_dies_in_its_effect_is_resumed_by_a_person_and_does_it_onc
     reader.stands("running")
 
     world.stage.advance(OVER_S)
+    op.page.clock.set_fixed_time(world.stage.clock.now_us() / SECOND_US)
 
     reader.stands("needs_attention")
     expect(op.page.locator(".lead")).to_contain_text("What is safe next")
