@@ -352,6 +352,28 @@ def test_a_refusal_stands_to_be_read_and_gives_the_text_back(world, op):
     assert op.path == f"/threads/{thread}"
 
 
+def test_what_was_taken_without_an_answer_is_not_taken_again(world, op):
+    agent = world.agent()
+    thread = world.thread(agent.agent)
+    reader = Reader.at(op, thread)
+
+    def lose(route):
+        route.fetch()
+        route.abort()
+
+    op.page.route("**/message", lose)
+    reader.say("Pay the bill.")
+
+    expect(op.page.locator("#say > .problem")).to_contain_text("Perhaps not sent")
+    reader.page.evaluate("htmx.trigger('#conversation', 'news')")
+    expect(op.page.get_by_role("button", name="Steer", exact=True)).to_be_visible()
+    assert reader.box.input_value() == "Pay the bill."
+    reader.press("Steer")
+    expect(op.page.locator("#refused")).to_contain_text("This form was sent before")
+    expect(reader.texts).to_have_text(["Pay the bill."])
+    expect(op.page.locator("#queue")).to_have_count(0)
+
+
 def test_an_answer_that_does_not_fit_is_marked_and_kept(world, op):
     agent, thread, claimed = begun(world)
     number = {"type": "integer", "title": "How many?", "minimum": 1}
