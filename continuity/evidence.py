@@ -69,7 +69,8 @@ class RecordEvidence:
     """``POST /v1/evidence``: one thing that an agent says it did, read or was told.
 
     Attributes:
-        run_id: Identifier of the run that the host chose; not spelled like an id of this server.
+        run_id: Identifier of the run that the host chose; no ``wf_…`` or ``er_…`` of this server. That of a thread or
+            of its run may stand there and says nothing to the thread.
         producer: Identifier of who records.
         epoch: Which life of the producer; an event_id is unique in one.
         event_id: Identifier of the event, for repeats.
