@@ -1,5 +1,7 @@
 """What travels about evidence: what an agent records of itself, and what is asked of the records.
 
+Taking evidence away and letting go of it stand in `continuity.letting_go`, and are found here as well.
+
 Frozen dataclasses with a strict ``from_json`` or ``from_query``, as in `continuity.wire`. What a record is indexed by
 and what is kept of its content stand here too: they are decided by the content alone.
 
@@ -16,10 +18,42 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
-from continuity import limits
+from continuity import limits, members
 from continuity.errors import MalformedError
 from continuity.jsontext import canonical_bytes
-from continuity.wire import IDENTIFIER, Fields
+from continuity.letting_go import (
+    CAPTURE_MODES,
+    RETAINED_KINDS,
+    CaptureMode,
+    EncryptedExport,
+    PlaintextExport,
+    Retention,
+)
+from continuity.members import TIME_MAX_S
+from continuity.wire import Fields
+
+__all__ = [
+    "CAPTURE_MODES",
+    "EVIDENCE_ID",
+    "PAGE_PARAMETERS",
+    "RETAINED_KINDS",
+    "RUNS_PARAMETERS",
+    "SEARCH_PARAMETERS",
+    "TIME_MAX_S",
+    "WORKFLOW_ID",
+    "CaptureMode",
+    "EncryptedExport",
+    "ListRuns",
+    "ManifestRequest",
+    "PlaintextExport",
+    "Reconstruct",
+    "RecordEvidence",
+    "Retention",
+    "RunPage",
+    "SearchEvidence",
+    "type_of",
+    "words_of",
+]
 
 WORKFLOW_ID: Final = re.compile(r"wf_[0-9a-f]{32}")
 EVIDENCE_ID: Final = re.compile(r"er_[0-9a-f]{32}")
@@ -27,14 +61,7 @@ SEARCH_PARAMETERS: Final = ("limit", "cursor", "run", "producer", "kind", "q", "
 """What the query of a list of records may hold."""
 RUNS_PARAMETERS: Final = ("limit", "cursor", "workspace")
 PAGE_PARAMETERS: Final = ("limit", "after")
-CAPTURE_MODES: Final = ("full", "metadata", "off")
-RETAINED_KINDS: Final = ("workflows", "evidence", "threads")
-
-TIME_MAX_S: Final = 253_402_300_799
-"""The last second of the year 9999."""
 _WORD: Final = re.compile(r"[^\W_]+")
-_NUMBER: Final = re.compile(r"[0-9]{1,9}")
-_MOMENT: Final = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,6})?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +69,8 @@ class RecordEvidence:
     """``POST /v1/evidence``: one thing that an agent says it did, read or was told.
 
     Attributes:
-        run_id: Identifier of the run that the host chose; not spelled like an id of this server.
+        run_id: Identifier of the run that the host chose; no ``wf_…`` or ``er_…`` of this server. That of a thread or
+            of its run may stand there and says nothing to the thread.
         producer: Identifier of who records.
         epoch: Which life of the producer; an event_id is unique in one.
         event_id: Identifier of the event, for repeats.
@@ -210,17 +238,17 @@ class SearchEvidence:
     @classmethod
     def from_query(cls, given: Mapping[str, str]) -> Self:
         """Read the parameters of a query, each of which is there at most once; raises `MalformedError`."""
-        _check_names(given, SEARCH_PARAMETERS)
+        members.check_names(given, SEARCH_PARAMETERS)
         asked = cls(
-            limit=_whole(given, "limit", default=limits.PAGE_DEFAULT, least=1, most=limits.PAGE_MAX),
+            limit=members.whole_in(given, "limit", default=limits.PAGE_DEFAULT, least=1, most=limits.PAGE_MAX),
             cursor=given.get("cursor"),
-            run=_filter(given, "run"),
-            producer=_filter(given, "producer"),
-            kind=_filter(given, "kind"),
+            run=members.identifier_in(given, "run"),
+            producer=members.identifier_in(given, "producer"),
+            kind=members.identifier_in(given, "kind"),
             search=given.get("q"),
-            since=_moment(given, "since"),
-            until=_moment(given, "until"),
-            workspace=_filter(given, "workspace"),
+            since=members.moment_in(given, "since"),
+            until=members.moment_in(given, "until"),
+            workspace=members.identifier_in(given, "workspace"),
         )
         _check(asked, search="q")
         return asked
@@ -230,15 +258,15 @@ class SearchEvidence:
         """Check ``{query, …}`` with the filters of the list beside it; raises `MalformedError`."""
         fields = Fields(value)
         asked = cls(
-            limit=_count(fields, "limit", default=limits.PAGE_DEFAULT, least=1, most=limits.PAGE_MAX),
-            cursor=_text(fields, "cursor"),
-            run=_identifier(fields, "run_id"),
-            producer=_identifier(fields, "producer"),
-            kind=_identifier(fields, "kind"),
-            search=_text(fields, "query"),
-            since=_seconds(fields, "since"),
-            until=_seconds(fields, "until"),
-            workspace=_identifier(fields, "workspace_id"),
+            limit=members.count(fields, "limit", default=limits.PAGE_DEFAULT, least=1, most=limits.PAGE_MAX),
+            cursor=members.text(fields, "cursor"),
+            run=members.identifier(fields, "run_id"),
+            producer=members.identifier(fields, "producer"),
+            kind=members.identifier(fields, "kind"),
+            search=members.text(fields, "query"),
+            since=members.seconds(fields, "since"),
+            until=members.seconds(fields, "until"),
+            workspace=members.identifier(fields, "workspace_id"),
         )
         fields.finish()
         _check(asked, search="query")
@@ -273,11 +301,11 @@ class ListRuns:
     @classmethod
     def from_query(cls, given: Mapping[str, str]) -> Self:
         """Read the parameters of a query; raises `MalformedError`."""
-        _check_names(given, RUNS_PARAMETERS)
+        members.check_names(given, RUNS_PARAMETERS)
         return cls(
-            limit=_whole(given, "limit", default=limits.PAGE_DEFAULT, least=1, most=limits.PAGE_MAX),
+            limit=members.whole_in(given, "limit", default=limits.PAGE_DEFAULT, least=1, most=limits.PAGE_MAX),
             cursor=given.get("cursor"),
-            workspace=_filter(given, "workspace"),
+            workspace=members.identifier_in(given, "workspace"),
         )
 
 
@@ -296,10 +324,10 @@ class RunPage:
     @classmethod
     def from_query(cls, given: Mapping[str, str]) -> Self:
         """Read the parameters of a query; raises `MalformedError`."""
-        _check_names(given, PAGE_PARAMETERS)
+        members.check_names(given, PAGE_PARAMETERS)
         return cls(
-            limit=_whole(given, "limit", default=limits.PAGE_MAX, least=1, most=limits.PAGE_MAX),
-            after=_whole(given, "after", default=0, least=0, most=999_999_999),
+            limit=members.whole_in(given, "limit", default=limits.PAGE_MAX, least=1, most=limits.PAGE_MAX),
+            after=members.whole_in(given, "after", default=0, least=0, most=999_999_999),
         )
 
 
@@ -317,8 +345,8 @@ class Reconstruct:
         fields = Fields(value)
         asked = cls(
             run_id=fields.identifier("run_id"),
-            limit=_count(fields, "limit", default=limits.PAGE_MAX, least=1, most=limits.PAGE_MAX),
-            after=_count(fields, "after", default=0, least=0, most=999_999_999),
+            limit=members.count(fields, "limit", default=limits.PAGE_MAX, least=1, most=limits.PAGE_MAX),
+            after=members.count(fields, "after", default=0, least=0, most=999_999_999),
         )
         fields.finish()
         return asked
@@ -337,173 +365,3 @@ class ManifestRequest:
         asked = cls(run_id=fields.identifier("run_id"))
         fields.finish()
         return asked
-
-
-@dataclass(frozen=True, slots=True)
-class EncryptedExport:
-    """``POST /v1/evidence/export/encrypted``: one run or workflow, sealed under a passphrase.
-
-    Attributes:
-        run_id: A workflow_id, an evidence_id or a run_id.
-        passphrase: Shown in no repr; how long it must be is the container's to say.
-    """
-
-    run_id: str
-    passphrase: str = field(repr=False)
-
-    @classmethod
-    def from_json(cls, value: object) -> Self:
-        """Check the request; raises `MalformedError`."""
-        fields = Fields(value)
-        passphrase = fields.need("passphrase")
-        if not isinstance(passphrase, str):
-            raise fields.fail("passphrase", "a string")
-        asked = cls(run_id=fields.identifier("run_id"), passphrase=passphrase)
-        fields.finish()
-        return asked
-
-
-@dataclass(frozen=True, slots=True)
-class PlaintextExport:
-    """``POST /v1/evidence/export/plaintext``: one run or workflow, readable by whoever has the file.
-
-    Attributes:
-        run_id: A workflow_id, an evidence_id or a run_id.
-        confirmation: The same again, so that nothing leaves in the clear by a slip.
-    """
-
-    run_id: str
-    confirmation: str
-
-    @classmethod
-    def from_json(cls, value: object) -> Self:
-        """Check the request; raises `MalformedError`."""
-        fields = Fields(value)
-        asked = cls(run_id=fields.identifier("run_id"), confirmation=fields.identifier("confirmation"))
-        fields.finish()
-        if asked.confirmation != asked.run_id:
-            raise fields.fail("confirmation", "the run_id again")
-        return asked
-
-
-@dataclass(frozen=True, slots=True)
-class CaptureMode:
-    """``POST /v1/evidence/settings/capture-mode``: ``full``, ``metadata`` or ``off``."""
-
-    capture_mode: str
-
-    @classmethod
-    def from_json(cls, value: object) -> Self:
-        """Check the request; raises `MalformedError`."""
-        fields = Fields(value)
-        mode = fields.need("capture_mode")
-        if mode not in CAPTURE_MODES:
-            raise fields.fail("capture_mode", f"one of {', '.join(CAPTURE_MODES)}")
-        fields.finish()
-        return cls(mode)
-
-
-@dataclass(frozen=True, slots=True)
-class Retention:
-    """``POST /v1/evidence/retention``: one batch of what is older than so many days.
-
-    Attributes:
-        older_than_days: Nothing that changed within so many days is touched; 1 to 36,500.
-        kind: ``workflows``, ``evidence`` or ``threads`` (old records of journals).
-        apply: Let go of it; otherwise it is only listed.
-        limit: Look at so many at most, 1 to 200.
-        cursor: Where to go on, from the batch before.
-    """
-
-    older_than_days: int
-    kind: str
-    apply: bool = False
-    limit: int = limits.PAGE_DEFAULT
-    cursor: str | None = None
-
-    @property
-    def question(self) -> str:
-        """Everything the answer depends on but the position; one cursor serves a dry run and what follows it."""
-        return json.dumps(["retention", self.kind, self.older_than_days])
-
-    @classmethod
-    def from_json(cls, value: object) -> Self:
-        """Check the request; raises `MalformedError`."""
-        fields = Fields(value)
-        fields.need("older_than_days")
-        kind = fields.need("kind")
-        if kind not in RETAINED_KINDS:
-            raise fields.fail("kind", f"one of {', '.join(RETAINED_KINDS)}")
-        asked = cls(
-            older_than_days=_count(
-                fields, "older_than_days", default=0, least=1, most=limits.RETENTION_MOST_DAYS
-            ),
-            kind=kind,
-            apply=fields.optional_boolean("apply"),
-            limit=_count(fields, "limit", default=limits.PAGE_DEFAULT, least=1, most=limits.PAGE_MAX),
-            cursor=_text(fields, "cursor"),
-        )  # fmt: skip
-        fields.finish()
-        return asked
-
-
-# ---- members of bodies and queries
-
-
-def _check_names(given: Mapping[str, str], known: tuple[str, ...]) -> None:
-    if given.keys() - set(known):
-        raise MalformedError(f"The query may hold only: {', '.join(known)}.")
-
-
-def _whole(given: Mapping[str, str], name: str, *, default: int, least: int, most: int) -> int:
-    text = given.get(name)
-    if text is None:
-        return default
-    if not _NUMBER.fullmatch(text) or not least <= int(text) <= most:
-        raise MalformedError(f"{name} must be a whole number from {least} to {most}.")
-    return int(text)
-
-
-def _moment(given: Mapping[str, str], name: str) -> float | None:
-    text = given.get(name)
-    if text is None:
-        return None
-    if not _MOMENT.fullmatch(text) or float(text) > TIME_MAX_S:
-        raise MalformedError(f"{name} must be Unix seconds, with six digits behind the point at most.")
-    return float(text)
-
-
-def _filter(given: Mapping[str, str], name: str) -> str | None:
-    text = given.get(name)
-    if text is not None and not IDENTIFIER.fullmatch(text):
-        raise MalformedError(f"{name} must be 1 to {limits.IDENTIFIER_CHARS} characters of A-Z a-z 0-9 _ -.")
-    return text
-
-
-def _count(fields: Fields, name: str, *, default: int, least: int, most: int) -> int:
-    found = fields.optional_count(name)
-    if found is None:
-        return default
-    if not least <= found <= most:
-        raise fields.fail(name, f"a whole number from {least} to {most}")
-    return found
-
-
-def _identifier(fields: Fields, name: str) -> str | None:
-    return None if fields.take(name) is None else fields.identifier(name)
-
-
-def _text(fields: Fields, name: str) -> str | None:
-    value = fields.take(name)
-    if value is not None and not isinstance(value, str):
-        raise fields.fail(name, "a string")
-    return value
-
-
-def _seconds(fields: Fields, name: str) -> float | None:
-    if fields.take(name) is None:
-        return None
-    return fields.seconds(
-        name, default=0, must="Unix seconds, from 0 to the end of the year 9999",
-        holds=lambda seconds: 0 <= seconds <= TIME_MAX_S,
-    )  # fmt: skip

@@ -234,7 +234,7 @@ class ListThreads:
     Attributes:
         limit: At most so many, 1 to 200.
         cursor: Where to go on, from the list before.
-        state: Only threads in this state; not together with ``own``.
+        state: Only threads in this state.
         scope: ``own``, or ``workspace``: all that a person may see.
     """
 

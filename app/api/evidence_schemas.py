@@ -22,7 +22,7 @@ Position = Annotated[int, Field(ge=0, le=999_999_999)]
 class RecordEvidence(Request):
     """One thing that an agent says it did, read or was told."""
 
-    run_id: Identifier = Field(description="The host's own name of the run; not an id of this server.")
+    run_id: Identifier = Field(description="The host's own name of the run; no wf_ or er_ id of this server.")
     producer: Identifier
     epoch: Count = Field(description="Which life of the producer; an event_id is unique in one.")
     event_id: Identifier

@@ -30,6 +30,8 @@ _TOKEN_BYTES: Final = 32
 _LOG_LINES: Final = 10
 _BAR_TICK_S: Final = 0.25
 _LOOK_S: Final = 1.0
+_WORKER_PATIENCE_S: Final = 2.0
+"""A worker whose server is gone asks for it a while; it may be killed at any moment."""
 
 
 class StoryError(click.ClickException):
@@ -70,8 +72,9 @@ class Stage:
             try:
                 yield cls(folder, server, _address(server, folder), password, producer, others=others)
             finally:
-                for process in (*others, server):
-                    _end(process)
+                for process in others:
+                    _end(process, patience_s=_WORKER_PATIENCE_S)
+                _end(server, patience_s=STEP_TIMEOUT_S)
 
     def start(
         self, command_line: Sequence[str], log: IO[str], *, at: Path, variables: dict[str, str]
@@ -183,10 +186,10 @@ def _interrupt(_number: int, _frame: object) -> NoReturn:
     raise KeyboardInterrupt
 
 
-def _end(process: subprocess.Popen[str]) -> None:
+def _end(process: subprocess.Popen[str], *, patience_s: float) -> None:
     process.send_signal(signal.SIGTERM)
     try:
-        process.wait(timeout=STEP_TIMEOUT_S)
+        process.wait(timeout=patience_s)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()

@@ -24,6 +24,7 @@ AS_FIELD: Final = "reply-as"
 WHOLE: Final = "reply"
 """Problems that belong to no field."""
 _QUESTION: Final = "question"
+_TOOL: Final = "tool"
 _HEADING_CHARS: Final = 200
 
 
@@ -141,13 +142,18 @@ def _heading(question: Mapping[str, Any], *, is_listed: bool) -> tuple[str, tupl
     shown = dict(question["shown"])
     if is_listed:
         shown = {key: value for key, value in shown.items() if key not in {"action_requests", "review_configs"}}
-    default = "Approve or deny" if question["kind"] == "approval" else "Your reply is asked for"
-    heading = shown.get(_QUESTION)
-    if isinstance(heading, str) and 0 < len(heading.strip()) <= _HEADING_CHARS:
-        del shown[_QUESTION]
-    else:
-        heading = default
+    is_approval = question["kind"] == "approval"
+    heading = "Approve or deny" if is_approval else "Your reply is asked for"
+    if _is_short(shown.get(_QUESTION)):
+        heading = shown.pop(_QUESTION)
+    elif is_approval and _is_short(shown.get(_TOOL)):
+        # As governed tools ask.
+        heading = f"Approve {shown.pop(_TOOL)}?"
     return heading, tuple((key, Content.of(value)) for key, value in shown.items())
+
+
+def _is_short(value: Any) -> bool:
+    return isinstance(value, str) and 0 < len(value.strip()) <= _HEADING_CHARS
 
 
 def _json(values: Mapping[str, str]) -> tuple[Any, dict[str, str]]:

@@ -15,8 +15,11 @@ const isWritten = (field) => {
 const isWrittenIn = (element) =>
   [...element.querySelectorAll(FIELDS)].some((field) => isWritten(field) || field === document.activeElement);
 
-// Set by the reader or by app.js, and not by the server.
-const THEIRS = { open: "details", "data-sent": "form", type: "input", "aria-pressed": ".reveal" };
+// Set by the reader or by other scripts, and not by the server. A form without an answer keeps the id of its request.
+const THEIRS = {
+  open: "details", type: "input", "aria-pressed": ".reveal", "data-sent": "form", "data-unanswered": "form",
+  value: "form[data-unanswered] > [name='request_id']",
+};
 const isTheirs = (element, name) => THEIRS[name] !== undefined && element.matches(THEIRS[name]);
 
 const morphAttributes = (element, newer) => {

@@ -3,6 +3,8 @@
    What comes back is the page as a browser would have shown it, so that a refusal, a missing field and a success are
    told by the server alone. */
 
+const DEFECT = 500;
+
 const told = (form, text) => {
   const problem = document.createElement("p");
   problem.className = "problem";
@@ -23,12 +25,16 @@ export const send = async (form, button) => {
     const body = new URLSearchParams(new FormData(form, button));
     const answer = await fetch(address, { method: "POST", body, headers: { Accept: "text/html" }, cache: "no-store" });
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    if (answer.status < DEFECT) delete form.dataset.unanswered;
+    else form.dataset.unanswered = "";
     if (answer.status !== 401 && !page.getElementById(form.closest("[data-guard]").id)) {
       told(form, `Not done: ${page.querySelector("h1")?.textContent ?? `the server answers ${answer.status}`}.`);
       return null;
     }
     return { status: answer.status, page };
   } catch {
+    // It may have been taken. Under the same id of its request it is not taken again.
+    form.dataset.unanswered = "";
     told(form, "Perhaps not sent: the server cannot be reached. Sent twice it is taken once.");
     return null;
   } finally {

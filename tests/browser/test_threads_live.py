@@ -22,6 +22,7 @@ pytestmark = pytest.mark.browser
 HOSTILE = (
     '<script>document.title="x"</script> "><img src=x onerror=alert(1)> {{7*7}} \u202egnp.exe \x1b[31m \u200b\r\n\tend'
 )
+SECOND_US = 1_000_000
 POLLED_MS = 12_000
 """Longer than it takes a page that follows nothing to ask again."""
 FOLLOWED_MS = 4_000
@@ -142,6 +143,8 @@ def test_a_worker_that_dies_in_its_effect_is_resumed_by_a_person_and_does_it_onc
     dying = shop.open(die_at="effect.after")
     thread = world.thread()
     world.say(thread, "Please cancel order 17.")
+    # The browser's clock is the server's, or the pictures would tell of the future.
+    op.page.clock.set_fixed_time(world.stage.clock.now_us() / SECOND_US)
     reader = Reader.at(op, thread)
     reader.press("Approve")
     assert shop.wait(dying) == -signal.SIGKILL
@@ -149,6 +152,7 @@ def test_a_worker_that_dies_in_its_effect_is_resumed_by_a_person_and_does_it_onc
     reader.stands("running")
 
     world.stage.advance(OVER_S)
+    op.page.clock.set_fixed_time(world.stage.clock.now_us() / SECOND_US)
 
     reader.stands("needs_attention")
     expect(op.page.locator(".lead")).to_contain_text("What is safe next")
@@ -348,6 +352,28 @@ def test_a_refusal_stands_to_be_read_and_gives_the_text_back(world, op):
     assert op.path == f"/threads/{thread}"
 
 
+def test_what_was_taken_without_an_answer_is_not_taken_again(world, op):
+    agent = world.agent()
+    thread = world.thread(agent.agent)
+    reader = Reader.at(op, thread)
+
+    def lose(route):
+        route.fetch()
+        route.abort()
+
+    op.page.route("**/message", lose)
+    reader.say("Pay the bill.")
+
+    expect(op.page.locator("#say > .problem")).to_contain_text("Perhaps not sent")
+    reader.page.evaluate("htmx.trigger('#conversation', 'news')")
+    expect(op.page.get_by_role("button", name="Steer", exact=True)).to_be_visible()
+    assert reader.box.input_value() == "Pay the bill."
+    reader.press("Steer")
+    expect(op.page.locator("#refused")).to_contain_text("This form was sent before")
+    expect(reader.texts).to_have_text(["Pay the bill."])
+    expect(op.page.locator("#queue")).to_have_count(0)
+
+
 def test_an_answer_that_does_not_fit_is_marked_and_kept(world, op):
     agent, thread, claimed = begun(world)
     number = {"type": "integer", "title": "How many?", "minimum": 1}
@@ -420,8 +446,10 @@ def test_an_answer_in_one_tab_appears_in_the_other_and_takes_nothing_from_it(wor
     # What is asked no longer is not taken away from whoever writes an answer to it.
     reader.page.locator(".ask").nth(1).get_by_role("textbox").fill("Sunday")
     reader.press("Send the answer")
+    reader.stands("running")
+    other.page.evaluate("htmx.trigger('#acts', 'news')")
     mine = other.page.locator(".ask").last
-    expect(mine).to_contain_text("not taken any more", timeout=POLLED_MS)
+    expect(mine).to_contain_text("not taken any more")
     assert mine.get_by_role("textbox").input_value() == "Monday, I thi"
 
 

@@ -84,6 +84,14 @@ GUARDS: Final = (
         test="tests/cli/test_init.py::test_an_instance_that_others_can_look_into_is_refused",
     ),
     _guard(
+        "T07", "continuity/services/threads_rights.py", "if Right.SEE not in may:", "if False:",
+        test="tests/web/test_api_threads_scope.py::test_anothers_thread_and_none_answer_with_the_same_bytes",
+    ),
+    _guard(
+        "F27", "continuity/threads/places.py", "if any(channel not in _ASKING for channel, _ in written):", "if False:",
+        test="tests/threads/test_places.py::test_a_task_asks_until_something_that_it_gives_is_stored",
+    ),
+    _guard(
         "N03", "continuity/transport.py", "if size_bytes > most_bytes:", "if False:",
         test="tests/sdk/test_transport.py::test_a_reply_of_the_largest_size_is_read_and_one_more_byte_is_refused",
     ),

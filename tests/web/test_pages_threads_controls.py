@@ -468,3 +468,19 @@ def test_a_form_without_its_request_id_is_none_of_ours(ava, talks, control, requ
     fields = {"request_id": request_id, **({"revision": "1"} if control in {"stop", "resume"} else {"content": "x"})}
 
     assert post(ava, f"{THREADS}/{thread_id}/{control}", fields).status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("shown", "heading"),
+    [
+        ({"question": "Cancel it?", "tool": "cancel"}, "Cancel it?"),
+        ({"tool": "cancel", "arguments": {"order": "17"}}, "Approve cancel?"),
+        ({"question": "x" * 201}, "Approve or deny"),
+        ({"question": {"a": 1}}, "Approve or deny"),
+    ],
+    ids=["question", "tool", "too long", "no text"],
+)
+def test_a_question_is_called_by_what_it_is_about(ava, talks, shown, heading):
+    thread_id, _ = talks.asked(question(shown=shown))
+
+    assert f'id="ask-1-title">{heading}</h2>' in get(ava, f"{THREADS}/{thread_id}").text
