@@ -25,7 +25,7 @@ from urllib.parse import urlencode
 
 from continuity.delivery import Patience, deliver
 from continuity.running import identifier, new_id
-from continuity.threads.following import POLL_S, Following
+from continuity.threads.following import AGAIN_S, POLL_S, Following
 from continuity.transport import REPLY_TIMEOUT_S, VIEW_BYTES, Adapter, Transport, elapsed_s
 
 RESEND_FOR_S: Final = 30.0
@@ -177,7 +177,9 @@ class ThreadClient:
                 return snapshot
             if left_s <= 0:
                 raise TimeoutError(f"The thread still runs after {timeout_s} s.")
-            self.journal(thread_id, snapshot["checkpoint"], wait_s=max(1, min(POLL_S, int(left_s))))
+            page = self.journal(thread_id, snapshot["checkpoint"], wait_s=max(1, min(POLL_S, int(left_s))))
+            if not page["records"]:
+                self._patience.sleep(min(AGAIN_S, left_s))
 
     # --- Writing ---
 

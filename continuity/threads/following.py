@@ -5,7 +5,7 @@ Rules:
 * A record is given when its ``seq`` is one more than that of the last one. One that was given already is passed over;
   one that is too far ahead means that something is missing, and the snapshot is loaded again.
 * A stream that ends or breaks is opened again behind the last record. Where the server has no place for a stream,
-  pages are waited for instead.
+  pages are waited for instead; where nothing came it asks again a second later, and never at once.
 * ``cursor_gap`` (trimmed, restored from a backup) loads the snapshot again.
 * What a reader may not see any more ends the following with the server's error; nothing else does.
 """
@@ -36,6 +36,8 @@ from continuity.threads.events import Event, read_events
 
 POLL_S: Final = 25
 """How long a page of the journal is waited for; the server's own bound."""
+AGAIN_S: Final = 1.0
+"""After a stream or a page that told nothing: without a place to wait the server answers a page at once."""
 FIRST_WAIT_S: Final = 0.1
 LONGEST_WAIT_S: Final = 10.0
 GAP: Final = "cursor_gap"
@@ -135,13 +137,18 @@ class Following(Iterator[Update]):
 
     def _records(self, after: str) -> Iterator[Mapping[str, Any]]:
         """Give records behind a position until the stream ends; a page where there is no stream."""
+        is_told = False
         try:
             with self._source.stream(self._thread_id, after) as pieces:
                 for event in read_events(takewhile(self._is_wanted, pieces)):
                     yield _record(event)
+                    is_told = True
         except UnavailableError:
             page = self._source.journal(self._thread_id, after, wait_s=POLL_S)
             yield from page["records"]
+            is_told = bool(page["records"])
+        if not is_told:
+            self._pause(self._stopped, AGAIN_S)
 
     def _is_wanted(self, _piece: bytes) -> bool:
         # Asked with each piece: a stream that has nothing to tell says so every ten seconds.

@@ -21,7 +21,7 @@ from langgraph.errors import GraphRecursionError
 from langgraph.types import Command
 
 from continuity.decisions.threads import bounds
-from continuity.errors import ConflictError, ContinuityError
+from continuity.errors import ConflictError, ContinuityError, MalformedError, TooLargeError
 from continuity.limits import REASON_CHARS
 from continuity.stops import OutcomeNotRecorded, RecoveryBlocked
 from continuity.threads.agents import Agent, InputError, OutputError
@@ -194,19 +194,23 @@ class Segment:
         return End("fail", {"reason": "failed", "message": _why(error)[:REASON_CHARS]})
 
     def end(self, end: End) -> None:
-        """Write how the run ends.
+        """Write how the run ends; what the server does not take ends it as failed, with why.
 
         Raises:
             ClaimLostError: The claim is over.
-            ContinuityError: The server does not take it.
+            ContinuityError: The server does not take that it failed, or was not reached.
         """
         try:
             self.holding.end(end.action, end.body)
-        except ConflictError as error:
-            if error.code != _STOPPING:
+        except (ConflictError, MalformedError, TooLargeError) as error:
+            if end.action == "fail":
                 raise
-            # A stop came between the last look and this: what it wants to ask is not asked any more.
-            self.holding.end("settle", {"output": None})
+            if error.code == _STOPPING:
+                # A stop came between the last look and this: what it wants to ask is not asked any more.
+                self.holding.end("settle", {"output": None})
+            else:
+                # Left to run out, the claim would say that the worker went away, after each resume again.
+                self.holding.end("fail", {"reason": "failed", "message": _why(error)[:REASON_CHARS]})
 
 
 def _why(error: BaseException) -> str:

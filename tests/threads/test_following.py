@@ -13,6 +13,7 @@ import pytest
 from continuity.errors import ConflictError, NotFoundError, TransportError, UnavailableError
 from continuity.thread_requests import Position
 from continuity.threads.client import ThreadClient
+from continuity.threads.following import Following
 from tests.threads.town import wait_for
 
 
@@ -145,6 +146,69 @@ def test_whoever_leaves_a_stream_leaves_a_place_for_others(town):
     for _ in range(8):
         wait_for(opened, timeout_s=3, what="a place is kept for somebody who has left")
     assert time.monotonic() - began_s < 8
+
+
+class Full:
+    """A server that has no place for a stream, and none to wait for a page: it answers at once."""
+
+    asked = 0
+
+    def snapshot(self, _thread_id):
+        return {"checkpoint": "1-1", "thread": {"state": "running"}}
+
+    def stream(self, _thread_id, _after):
+        raise UnavailableError("no place", retry_after_s=1)
+
+    def journal(self, _thread_id, _after, *, wait_s=0):
+        self.asked += 1
+        assert self.asked < 50, "it asks without end"
+        return {"records": [], "checkpoint": "1-1", "has_more": False}
+
+
+class Ending(Full):
+    """A server whose streams end before they have told anything, as while it stops."""
+
+    @contextmanager
+    def stream(self, thread_id, after):
+        self.journal(thread_id, after)
+        yield iter([b"retry: 1000\n\n"])
+
+
+@pytest.mark.parametrize("source", [Full, Ending])
+def test_a_follower_that_is_told_nothing_does_not_ask_again_at_once(source):
+    waits = []
+
+    def pause(stopped, wait_s):
+        waits.append(wait_s)
+        if len(waits) == 5:
+            stopped.set()
+
+    server = source()
+    assert len(list(Following(server, "th_1", pause=pause))) == 1
+    assert server.asked == 5
+    assert min(waits) >= 1
+
+
+def test_who_waits_for_a_thread_does_not_ask_again_at_once(town):
+    hand, slept = town.by_hand(), []
+    thread = hand.thread(town.talker())
+    town.talker().message(thread, "Hello")
+    now_s = [0.0]
+
+    class Busy(ThreadClient):
+        def journal(self, _thread_id, after, **_):
+            assert len(slept) < 50, "it asks without end"
+            return {"records": [], "checkpoint": after, "has_more": False}
+
+    def sleep(wait_s):
+        slept.append(wait_s)
+        now_s[0] += wait_s
+
+    client = Busy(town.url, town.application, subject="ann", clock=lambda: now_s[0], sleep=sleep)
+    with pytest.raises(TimeoutError):
+        client.wait(thread, timeout_s=4.5)
+    assert sum(slept) == 4.5
+    assert len(slept) == 5
 
 
 def test_a_gap_loads_the_snapshot_again(town):

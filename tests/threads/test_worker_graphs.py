@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import secrets
+from typing import Literal
 
 import pytest
 
 pytest.importorskip("langgraph")
 
+from langgraph.graph import START, StateGraph
+
 from continuity.threads.agents import Chat, ClientPolicy, define_agent
 from continuity.threads.claims import WorkerClient
+from continuity.threads.words import approve, ask
 from continuity.threads.worker import ThreadWorker
-from tests.threads.graphs import ALL, asking, echoing, saver_of
+from tests.threads.graphs import ALL, State, asking, echoing, saver_of
 
 
 @pytest.fixture
@@ -87,3 +91,31 @@ def test_questions_side_by_side_nested_and_one_after_the_other_are_answered_in_a
     assert [run["state"] for run in snapshot["runs"]] == ["waiting", "waiting", "settled"]
     values = worker._graphs[next(iter(worker._graphs))].get_state({"configurable": {"thread_id": thread}}).values
     assert sorted(values["said"]) == [["inner", "yes"], ["two", True, 7]]
+
+
+def alone(node):
+    """Return a graph of one node."""
+    graph = StateGraph(State)
+    graph.add_node("one", node)
+    graph.add_edge(START, "one")
+    return graph.compile()
+
+
+@pytest.mark.parametrize(
+    ("node", "controls", "words"),
+    [
+        (lambda _: {"answer": str(approve({"what": "it"}))}, ("stop",), "does not declare this control"),
+        (lambda _: {"said": [ask(Literal["a" * 9_000, "b" * 9_000], {"what": "it"})]}, ALL, "schema"),
+        (lambda _: {"answer": "a" * 70_000}, ALL, "65536 bytes"),
+        (lambda _: {"answer": "a\0b"}, ALL, "NUL"),
+    ],
+    ids=["undeclared question", "question too large", "output too large", "output that is no text"],
+)  # fmt: skip
+def test_an_end_that_the_server_does_not_take_is_a_failure_that_says_why(working, node, controls, words):
+    worker, ann, thread = working(alone(node), state_profile="graph", controls=controls)
+    ann.message(thread, "Hello")
+    assert worker.run_one()
+
+    run = ann.snapshot(thread)["runs"][-1]
+    assert (run["state"], run["reason"]) == ("failed", "failed")
+    assert words in run["message"]
