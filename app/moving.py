@@ -104,6 +104,8 @@ def move(settings: Settings, target_url: str, *, tell: Tell) -> Moved:
                 return _move(settings, source, engine, tell=tell)
         except sa.exc.DBAPIError as error:
             raise _unanswered(error) from error
+        except migrating.SchemaError as error:
+            raise MovingError(f"The target: {error} {_UNCHANGED}") from error
         finally:
             engine.dispose()
 
@@ -118,13 +120,14 @@ def _move(settings: Settings, source: sa.Connection, engine: sa.Engine, *, tell:
         done += counts[table.name]
     _compare(source, engine, there, lambda rows: tell("comparing", rows, whole))
     # Before the new database can be used, so that there is no moment in which both can be.
-    instance.leave_note(settings, instance.MOVED, {"to": _named(engine.url)})
+    _say_where(settings, _named(engine.url))
     with engine.begin() as target:
         copies.hurry_not(target)
         copies.set_counters(target, there, moving.numbers_given(source, there))
         migrating.finish_moving(target)
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as target:
         # Without it the first questions are planned as if the tables were empty.
+        target.exec_driver_sql("SET statement_timeout = 0")
         target.exec_driver_sql("ANALYZE")
     return Moved(whole, written, len(there))
 
@@ -209,6 +212,16 @@ def _unanswered(error: sa.exc.DBAPIError) -> TargetError:
     # The words of the driver name host and user, never a password.
     why = (str(error.orig).strip() or type(error).__name__).splitlines()[0].rstrip(".")
     return TargetError(f"The target: {why}. The source is as it was; run the command again to go on.")
+
+
+def _say_where(settings: Settings, to: str) -> None:
+    try:
+        instance.leave_note(settings, instance.MOVED, {"to": to})
+    except OSError as error:
+        raise MovingError(
+            f"{settings.instance} cannot be written: {error.strerror}. The new database is whole and not in use yet; "
+            "run the command again to end the move."
+        ) from error
 
 
 def _named(url: sa.URL) -> str:

@@ -218,6 +218,38 @@ def test_another_vaults_unfinished_move_is_not_mixed_with_this_one(place, target
         move(place, target)
 
 
+def test_whoever_comes_second_into_one_empty_database_is_told(place, target, tmp_path, monkeypatch):
+    other = Place(initialised(tmp_path / "other").folder)
+    look = moving.migrating.revision_of
+
+    def looked(connection):
+        found = look(connection)
+        monkeypatch.undo()
+        mover(other, target, 3)
+        return found
+
+    monkeypatch.setattr(moving.migrating, "revision_of", looked)
+
+    with pytest.raises(moving.MovingError, match="Nothing was changed"):
+        move(place, target)
+
+
+def test_an_instance_folder_that_takes_no_note_leaves_the_new_database_unused(place, target, monkeypatch):
+    work(place)
+
+    def full(*_arguments):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(moving.instance, "leave_note", full)
+        with pytest.raises(moving.MovingError, match="No space left on device"):
+            move(place, target)
+
+    with pytest.raises(UnavailableError, match="migrate-to again"), moved_to(place, target).wired():
+        pass
+    assert move(place, target).written == 0
+
+
 def test_a_running_server_keeps_its_instance(place, target):
     with instance.held(place.settings), pytest.raises(instance.InstanceError, match="another server"):
         move(place, target)
