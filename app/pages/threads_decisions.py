@@ -80,7 +80,7 @@ def _allowed(name: str, configs: Any) -> tuple[str, ...]:
     for config in configs if isinstance(configs, list) else ():
         if isinstance(config, Mapping) and config.get("action_name", config.get("name")) == name:
             found = config.get("allowed_decisions")
-            known = tuple(str(value) for value in found if value in _WORDS) if isinstance(found, list) else ()
+            known = tuple(value for value in _WORDS if value in found) if isinstance(found, list) else ()
             return known or ("approve", "reject")
     return ("approve", "reject")
 

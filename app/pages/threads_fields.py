@@ -60,6 +60,11 @@ class Leaf:
             return (self.name,)
         return tuple(f"{self.name}-{number}" for number in range(len(self.options)))
 
+    @property
+    def must_be_written(self) -> bool:
+        """Whether an empty field is no answer; where null may be one, it means that."""
+        return self.is_required and not self.is_nullable
+
 
 @dataclass(frozen=True, slots=True)
 class Group:
@@ -95,7 +100,7 @@ class _Maker:
         leaf = Leaf(
             name=f"reply-{self.made}", path=path, label=label, kind=kind, is_required=is_required, is_asked=is_asked,
             hint=" ".join(part for part in (hint, _bounds(plain, kind)) if part), is_nullable=is_nullable,
-            **_details(plain, kind, self.definitions),
+            **_details(plain, kind, self.definitions, is_required=is_required),
         )  # fmt: skip
         self.made += len(leaf.names)
         if self.made > FIELDS_MOST:
@@ -110,9 +115,10 @@ class _Maker:
         if not properties or depth >= DEPTH_MOST or set(plain.get("required", ())) - set(properties):
             raise Unfit
         asked = {key: key in plain.get("required", ()) for key in properties}
+        is_there = is_required and not is_nullable
         members = tuple(
             (key, self.node(child, path=f"{path}.{key}", label=key, depth=depth + 1, is_asked=asked[key],
-                            is_required=is_required and asked[key]))
+                            is_required=is_there and asked[key]))
             for key, child in properties.items()
         )  # fmt: skip
         return Group(path, label, hint, is_required, members, is_nullable)
@@ -149,9 +155,14 @@ class Reading:
             return self._leaf(node)
         found = {key: self.read(member) for key, member in node.members}
         given = {key: value for key, value in found.items() if value is not ABSENT}
-        if given or node.is_required:
+        if (node.is_required and not node.is_nullable) or (given and not self._is_left_out(node, given)):
             return given
-        return ABSENT
+        return None if node.is_required else ABSENT
+
+    def _is_left_out(self, node: Group, given: Mapping[str, Any]) -> bool:
+        """Say whether a group that may be left out holds what stood there at first alone, and lacks something."""
+        lacks = any(isinstance(member, Leaf) and member.is_asked and key not in given for key, member in node.members)
+        return lacks and all(self.values.get(name, "") == leaf.default for leaf in leaves(node) for name in leaf.names)
 
     def _leaf(self, leaf: Leaf) -> Any:
         if leaf.kind == "choices":
@@ -258,7 +269,7 @@ def _inner(schema: Mapping[str, Any]) -> tuple[Any, bool]:
 def _target(schema: Any, definitions: Mapping[str, Any]) -> Any:
     if isinstance(schema, Mapping) and "$ref" in schema:
         rest = {key: value for key, value in schema.items() if key != "$ref"}
-        found = definitions[schema["$ref"].rpartition("/")[2]]
+        found = definitions[schema["$ref"].removeprefix("#/$defs/")]
         return {**found, **rest} if isinstance(found, Mapping) else found
     return schema
 
@@ -285,7 +296,9 @@ def _items(plain: Mapping[str, Any], definitions: Mapping[str, Any]) -> Mapping[
     return items
 
 
-def _details(plain: Mapping[str, Any], kind: str, definitions: Mapping[str, Any]) -> dict[str, Any]:
+def _details(
+    plain: Mapping[str, Any], kind: str, definitions: Mapping[str, Any], *, is_required: bool
+) -> dict[str, Any]:
     """Return what a field of this kind has beside the others."""
     if kind in {"choice", "choices"}:
         source = plain if kind == "choice" else _items(plain, definitions)
@@ -294,7 +307,9 @@ def _details(plain: Mapping[str, Any], kind: str, definitions: Mapping[str, Any]
             raise Unfit
         options = tuple((value, _words(value)) for value in values)
         at = next((str(n) for n, value in enumerate(values) if "default" in plain and value == plain["default"]), "")
-        return {"options": options, "default": at if kind == "choice" and len(values) > 1 else "0" * (len(values) == 1)}
+        # What must be there and can be one thing alone is chosen already; what may be left out is never agreed to so.
+        chosen = "0" if is_required and len(values) == 1 else at
+        return {"options": options, "default": chosen if kind == "choice" else ""}
     default = plain.get("default")
     details: dict[str, Any] = {"default": "" if default is None else _default(default, kind)}
     if kind == "lines":

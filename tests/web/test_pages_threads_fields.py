@@ -138,6 +138,57 @@ def test_every_schema_has_the_form_that_can_express_it(kind, schema):
     assert len(set(form.names)) == len(form.names)
 
 
+def test_a_definition_may_be_called_whatever_the_agent_likes():
+    form = ask_form(asked({"$ref": "#/$defs/a/b", "$defs": {"a/b": {"type": "integer"}, "b": {"type": "string"}}}))
+
+    assert form.node.kind == "integer"
+
+
+@pytest.mark.parametrize("allowed", [[["approve"]], [{}, None], "approve", None])
+def test_what_an_agent_says_wrongly_of_its_actions_leaves_yes_and_no(allowed):
+    actions = [{"name": "send", "args": {}}]
+    configs = [{"action_name": "send", "allowed_decisions": allowed}]
+    schema = {"type": "object", "properties": {"decisions": {"type": "array"}}}
+    form = ask_form(asked(schema, {"action_requests": actions, "review_configs": configs}))
+
+    assert [action.allowed for action in form.actions] == [("approve", "reject")]
+
+
+@pytest.mark.parametrize("is_required", [True, False])
+def test_nobody_agrees_to_the_one_thing_that_may_be_left_out(is_required):
+    required = {"required": ["agree"]} if is_required else {}
+    form = ask_form(asked({"type": "object", "properties": {"agree": {"const": True}}, **required}))
+    (leaf,) = leaves(form.node)
+
+    assert leaf.default == ("0" if is_required else "")
+    assert form.read({leaf.name: leaf.default})[0] == ({"agree": True} if is_required else {})
+
+
+class Card(BaseModel):
+    """An object that may be left out, with something in it from the beginning."""
+
+    kind: Literal["card"] = "card"
+    country: str = "Austria"
+    number: str
+
+
+class Paid(BaseModel):
+    by: Card | None = None
+    back: Card | None
+
+
+@pytest.mark.parametrize(("number", "by"), [("", None), ("41", {"kind": "card", "country": "Austria", "number": "41"})])
+def test_an_object_that_may_be_left_out_is_there_once_somebody_writes_in_it(number, by):
+    schema = TypeAdapter(Paid).json_schema()
+    form = ask_form(asked(schema))
+    values = {leaf.name: leaf.default for leaf in leaves(form.node)}
+    value, problems = form.read({**values, form.field_of("reply.by.number"): number})
+
+    assert problems == {}
+    assert problem(schema, value) is None
+    assert value == ({"back": None} if by is None else {"by": by, "back": None})
+
+
 def test_a_schema_that_names_itself_is_answered_as_json():
     tree = {"type": "object", "properties": {"left": {"$ref": "#/$defs/tree"}, "name": {"type": "string"}}}
 
