@@ -138,10 +138,10 @@ def reply(thread_id: str, waiting_id: str) -> Response:
     is_current = question["state"] == "open" and given["revision"] == str(question["revision"])
     if problems and is_current:
         return thread_page(caller, thread_id, sent=replace(sent, problems=problems), status=_UNPROCESSABLE)
-    asked = ReplyRequest(_request_id(given), forms.number(given, "revision"), value)
+    body = {"request_id": _request_id(given), "revision": forms.number(given, "revision"), "reply": value}
 
     def act(caller: Caller) -> None:
-        wiring().threads.acting.reply(caller, thread_id, waiting_id, asked)
+        wiring().threads.acting.reply(caller, thread_id, waiting_id, ReplyRequest.from_json(body))
 
     return _act(thread_id, sent, act, done="thread_answered", form=form)
 

@@ -271,6 +271,30 @@ class TestAnswering:
         assert talks.claim().run["replies"][0]["reply"] is False
         assert "Your answer is recorded" in get(ava, f"{THREADS}/{thread_id}").text
 
+    @pytest.mark.parametrize("schema", [{}, {"type": "string"}])
+    def test_an_answer_is_no_longer_than_one_of_an_application(self, ava, talks, schema):
+        thread_id, (asked,) = talks.asked(question(schema=schema))
+        field = "reply-0" if schema else "reply-text"
+
+        reply = answer(ava, thread_id, asked, **{field: "a" * 70_000})
+
+        assert reply.status_code == 422
+        assert "65536 bytes" in reply.text
+        assert "a" * 70_000 in reply.text
+        assert talks.snapshot(thread_id)["waiting"][0]["state"] == "open"
+
+    @pytest.mark.parametrize("kind", ["string", "integer", "boolean"])
+    def test_what_may_be_nothing_can_be_left_empty(self, ava, talks, kind):
+        schema = {"type": "object", "properties": {"a": {"type": [kind, "null"]}}, "required": ["a"]}
+        thread_id, (asked,) = talks.asked(question(schema=schema))
+        page = get(ava, f"{THREADS}/{thread_id}")
+        fields = re.findall(r'<(?:input|textarea)[^>]*name="reply-0"[^>]*>', page.text)
+        assert fields
+        assert not [field for field in fields if "required" in field]
+
+        assert answer(ava, thread_id, asked, page, **{"reply-0": ""}).status_code == 303
+        assert talks.claim().run["replies"][0]["reply"] == {"a": None}
+
     def test_an_approval_that_is_pressed_twice_is_admitted_once(self, ava, talks):
         thread_id, (asked,) = talks.asked(question())
         page = get(ava, f"{THREADS}/{thread_id}")
