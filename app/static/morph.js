@@ -3,7 +3,7 @@
    So the focus, a selection, what is open and what somebody has typed stay as they are. Elements are the same by their
    id; those without one by their place. */
 
-const FIELDS = "textarea, select, input:not([type='hidden'])";
+export const FIELDS = "textarea, select, input:not([type='hidden'])";
 
 const isWritten = (field) => {
   if (field.type === "checkbox" || field.type === "radio") return field.checked !== field.defaultChecked;

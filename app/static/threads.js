@@ -9,7 +9,7 @@
 
 import { openStream, readPage } from "./journal.js";
 import { morph } from "./morph.js";
-import { send } from "./sending.js";
+import { send, writtenIn } from "./sending.js";
 import { announce, finished, say, visible } from "./speech.js";
 
 const CONVERSATION = "conversation";
@@ -182,11 +182,13 @@ document.addEventListener("submit", async (event) => {
   const form = event.target;
   if (event.defaultPrevented || !form.matches(STAYING)) return;
   event.preventDefault();
+  const written = writtenIn(form);
   const came = await send(form, event.submitter);
   if (came?.status === 401) end(401);
   if (!came || came.status === 401) return;
   const isTaken = came.status === 200;
-  if (isTaken) form.reset();
+  // What was written since it was sent is not part of it.
+  if (isTaken && writtenIn(form) === written) form.reset();
   isAtEnd ||= isTaken;
   install(part(CONVERSATION), came.page);
   install(part(ACTS), came.page);

@@ -374,6 +374,73 @@ def test_what_was_taken_without_an_answer_is_not_taken_again(world, op):
     expect(op.page.locator("#queue")).to_have_count(0)
 
 
+def test_what_the_page_shows_as_taken_before_its_answer_is_lost_is_not_taken_again(world, op):
+    _agent, thread, _claimed = begun(world)
+    reader = Reader.at(op, thread)
+    taken = []
+
+    def answer_late(route):
+        route.fetch()
+        taken.append(route)
+
+    op.page.route("**/steer", answer_late)
+    reader.say("Be brief.", "Steer")
+    expect(reader.page.locator("#queue li")).to_have_count(1)
+    # The page was brought up to date, controls and all, while the form waits for its answer.
+    expect(reader.page.locator("#acts")).to_have_attribute("hx-get", re.compile(rf"mark=1-{revision(world, thread)}$"))
+    taken[0].abort()
+    expect(op.page.locator("#say > .problem")).to_contain_text("Perhaps not sent")
+    op.page.unroute("**/steer")
+    reader.press("Steer")
+
+    expect(op.page.locator("#say > .problem")).to_have_count(0)
+    expect(reader.box).to_have_value("")
+    assert [each["content"] for each in world.snapshot(thread)["queue"]] == ["Be brief."]
+
+
+def test_what_was_taken_and_cannot_be_shown_is_not_taken_again(world, op):
+    agent = world.agent()
+    thread = world.thread(agent.agent)
+    reader = Reader.at(op, thread)
+
+    def lead_away(route):
+        answer = route.fetch(max_redirects=0)
+        assert answer.status == 303
+        route.fulfill(status=303, headers={"Location": "/threads/nothing"})
+
+    op.page.route("**/message", lead_away)
+    reader.say("Pay the bill.")
+    expect(op.page.locator("#say > .problem")).to_contain_text("Perhaps done")
+    op.page.unroute("**/message")
+    reader.press("Send")
+
+    reader.stands("running")
+    assert reader.box.input_value() == ""
+    assert [run["number"] for run in world.snapshot(thread)["runs"]] == [1]
+    expect(reader.texts).to_have_text(["Pay the bill."])
+
+
+def test_what_somebody_writes_while_a_form_is_on_its_way_stays(world, op):
+    agent = world.agent()
+    thread = world.thread(agent.agent)
+    reader = Reader.at(op, thread)
+    sent = []
+    op.page.route("**/message", lambda route: sent.append(route))  # noqa: PLW0108 - it is given attributes
+    reader.say("First.")
+    wait_for(lambda: op.page.wait_for_timeout(50) or sent)
+    reader.box.press_sequentially(" And another thing")
+
+    sent[0].continue_()
+
+    reader.stands("running")
+    expect(reader.last).to_have_text("First.")
+    assert "And another thing" in reader.box.input_value()
+
+
+def revision(world, thread):
+    return world.snapshot(thread)["thread"]["revision"]
+
+
 def test_an_answer_that_does_not_fit_is_marked_and_kept(world, op):
     agent, thread, claimed = begun(world)
     number = {"type": "integer", "title": "How many?", "minimum": 1}
