@@ -5,16 +5,21 @@ from __future__ import annotations
 import http.client
 import os
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from app import audits, commanding, databases, instance, vaults, wiring
 from app.config import DEFAULT_HOST, DEFAULT_PORT, Settings
+from continuity import limits
 from continuity.decisions.phases import Phase
+from continuity.decisions.threads.states import ThreadState
 from continuity.errors import ContinuityError, KeySourceError, RolledBackError, UnavailableError, VaultError
-from continuity.store import listing
+from continuity.store import evidence, listing, threads
 from continuity.store.engine import describe
 from continuity.vault import KeyProvider
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
 
 SERVER_NOTE: Final = "server"
 """How the name of a serving process's note begins; the process follows: ``url``, ``process``."""
@@ -30,6 +35,7 @@ _OK: Final = 200
 class Overview:
     """What `atmem status` shows. `problems` is empty when nothing is wrong; times in microseconds.
 
+    `threads` counts those of all workspaces that are not idle, by state.
     `audit` is what the last finished verification of the log found, None before the first.
     """
 
@@ -40,6 +46,7 @@ class Overview:
     vault: dict[str, Any]
     needs_a_person: dict[str, int]
     workflows: dict[str, int]
+    threads: dict[str, int]
     clock_stepped_us: int | None
     audit: dict[str, Any] | None
     problems: list[str]
@@ -60,6 +67,7 @@ def look(settings: Settings, *, keys: KeyProvider | None = None) -> Overview:
             raise UnavailableError("The instance has no vault yet. Run `atmem init`.")
         phases = [phase.value for phase in Phase]
         counts = dict(store.read(lambda connection: listing.count_by_phase(connection, None, phases)))
+        conversations = store.read(_conversations)
         facts = describe(store.engine)
     provider = keys or vaults.key_provider(settings)
     fault = _fault(settings, provider)
@@ -74,10 +82,17 @@ def look(settings: Settings, *, keys: KeyProvider | None = None) -> Overview:
         vault=_vault(row, provider, fault),
         needs_a_person={phase.value: counts[phase.value] for phase in (Phase.REVIEW, Phase.DECISION)},
         workflows=counts,
+        threads=conversations,
         clock_stepped_us=stepped_us if isinstance(stepped_us, int) else None,
         audit=None if standing is None else asdict(standing),
         problems=[*([] if fault is None else [_told(settings, fault)]), *_of_log(standing)],
     )
+
+
+def _conversations(connection: Connection) -> dict[str, int]:
+    """Count threads that want somebody or do something, each to one more than an exact count goes."""
+    states = [ThreadState.NEEDS_ATTENTION.value, ThreadState.WAITING.value, ThreadState.RUNNING.value]
+    return threads.counts(connection, states, evidence.workspace_pks(connection), most=limits.EXACT_COUNT_MAX + 1)
 
 
 def _of_log(standing: audits.Standing | None) -> list[str]:

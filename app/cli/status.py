@@ -18,6 +18,10 @@ _PHASES = {
     "review": "waits for somebody to review and enable it",
     "decision": "only a person can say how it goes on",
 }
+_STATES = {
+    "needs_attention": "nothing goes on until somebody resumes or stops it",
+    "waiting": "its owner is asked something",
+}
 
 
 @click.command(cls=InstanceCommand)
@@ -50,6 +54,8 @@ def _show(found: Overview) -> None:
         "Vault": f"format {vault['format']}, capture {vault['capture_mode']}, "
         f"{vault['state'] if vault['opens'] else 'cannot be opened'}, key {vault['key_id']} from {vault['key_source']}",
         "Workflows": ", ".join(f"{_count(n)} {phase}" for phase, n in found.workflows.items() if n) or "none",
+        "Threads": ", ".join(f"{_count(n)} {state.replace('_', ' ')}" for state, n in found.threads.items() if n)
+        or "none that is not idle",
     })  # fmt: skip
     click.echo(_log(found.audit))
     if found.clock_stepped_us is not None:
@@ -62,9 +68,16 @@ def _show(found: Overview) -> None:
         print_table(("workflows", "state", "why"), waiting, title="Needs a person")
         for _, phase, _ in waiting:
             click.echo(f"They are listed by: atmem continuity list --state {phase}")
+    talks = [
+        (_count(count), state, _STATES[state]) for state, count in found.threads.items() if count and state in _STATES
+    ]
+    if talks:
+        print_table(("threads", "state", "why"), talks, title=None if waiting else "Needs a person")
+        for _, state, _ in talks:
+            click.echo(f"They are listed by: atmem threads list --all --state {state}")
     for reason in (standing := _of_vault(vault)):
         click.echo(reason)
-    if not (waiting or standing or found.problems):
+    if not (waiting or talks or standing or found.problems):
         click.echo("Nothing needs a person.")
     for problem in found.problems:
         click.echo(f"Problem: {problem}", err=True)

@@ -71,6 +71,22 @@ def test_a_newcomer_who_types_the_readme_cancels_one_order(town, variables, tmp_
     assert name in atmem("threads", "list", "--all", "--password-file", str(password)).stdout
 
 
+def test_a_thread_that_wants_somebody_needs_a_person_in_the_status(town, monkeypatch):
+    monkeypatch.setenv("ATMEM_INSTANCE", str(town.folder))
+    before = json.loads(atmem("status", "--json").stdout)["threads"]["needs_attention"]
+    hand = town.by_hand()
+    with town.talker() as client:
+        client.message(hand.thread(client), "Anything.")
+    hand.write(hand.claim(), "fail", reason="failed", message="It could not.")
+
+    told = atmem("status").stdout
+
+    assert json.loads(atmem("status", "--json").stdout)["threads"]["needs_attention"] == before + 1
+    assert "nothing goes on until somebody resumes or stops it" in told
+    assert "They are listed by: atmem threads list --all --state needs_attention" in told
+    assert "Nothing needs a person." not in told
+
+
 @pytest.mark.parametrize(
     ("named", "said"),
     [

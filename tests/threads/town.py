@@ -25,6 +25,7 @@ class Town(Hall):
     def __init__(self, server: RunningServer) -> None:
         super().__init__(server)
         self.application = self.grant("shop", "thread_application", workspace_id="default")
+        self.folder = server.instance.folder
 
     def talker(self, subject: str = "ann", **options: Any) -> ThreadClient:
         return ThreadClient(self.url, self.application, subject=subject, **options)
