@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 import os
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from app import audits, commanding, databases, instance, vaults, wiring
@@ -18,13 +18,11 @@ from continuity.store import evidence, listing, threads
 from continuity.store.engine import describe
 from continuity.vault import KeyProvider
 
-if TYPE_CHECKING:
-    from sqlalchemy import Connection
-
 SERVER_NOTE: Final = "server"
 """How the name of a serving process's note begins; the process follows: ``url``, ``process``."""
 CLOCK_NOTE: Final = "clock"
 """Note of a forward step of the clock that a serving process saw: ``stepped_us``."""
+_STATES: Final = tuple(state.value for state in ThreadState if state is not ThreadState.IDLE)
 _PROBE_S: Final = 2.0
 _NOTES_MOST: Final = 8
 DEFAULT_URL: Final = f"http://{DEFAULT_HOST}:{DEFAULT_PORT}"
@@ -67,7 +65,11 @@ def look(settings: Settings, *, keys: KeyProvider | None = None) -> Overview:
             raise UnavailableError("The instance has no vault yet. Run `atmem init`.")
         phases = [phase.value for phase in Phase]
         counts = dict(store.read(lambda connection: listing.count_by_phase(connection, None, phases)))
-        conversations = store.read(_conversations)
+        conversations = store.read(
+            lambda connection: threads.counts(
+                connection, _STATES, evidence.workspace_pks(connection), most=limits.EXACT_COUNT_MAX + 1
+            )
+        )
         facts = describe(store.engine)
     provider = keys or vaults.key_provider(settings)
     fault = _fault(settings, provider)
@@ -87,12 +89,6 @@ def look(settings: Settings, *, keys: KeyProvider | None = None) -> Overview:
         audit=None if standing is None else asdict(standing),
         problems=[*([] if fault is None else [_told(settings, fault)]), *_of_log(standing)],
     )
-
-
-def _conversations(connection: Connection) -> dict[str, int]:
-    """Count threads that want somebody or do something, each to one more than an exact count goes."""
-    states = [ThreadState.NEEDS_ATTENTION.value, ThreadState.WAITING.value, ThreadState.RUNNING.value]
-    return threads.counts(connection, states, evidence.workspace_pks(connection), most=limits.EXACT_COUNT_MAX + 1)
 
 
 def _of_log(standing: audits.Standing | None) -> list[str]:
