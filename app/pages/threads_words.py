@@ -62,7 +62,8 @@ _INTERRUPTED: Final = {
         "A call with an effect outside may have happened, and its receipt is missing. The run was interrupted so that"
         " it is not done twice.",
         "What is known of that call stands with the workflow, under Decisions.",
-        "Settle the workflow first: look at the destination and confirm what happened there. Then resume here; resumed"
+        "Look at the workflow first: its page says what it waits for. A lease that another attempt holds ends by"
+        " itself; what nobody knows, somebody looks up at the destination and confirms there. Then resume here; resumed"
         " before, it is interrupted again.",
         "warn",
     ),
@@ -98,7 +99,7 @@ _LEADS: Final = {
     Situation.HELD: Lead(
         "Stopped, with follow-ups held",
         "The last run was stopped. Follow-ups that were accepted before are kept, and none has started.",
-        "They stand below in their order.",
+        "They stand above in their order.",
         "Resume starts the first of them. A new message starts it as well, and joins them at the end.",
         "quiet",
     ),
@@ -131,8 +132,16 @@ def lead(snapshot: Mapping[str, Any]) -> Lead | None:
         return None
     run = snapshot["runs"][-1]
     base = _FAILED if where is Situation.FAILED else _INTERRUPTED[Reason(run["reason"])]
-    said = f" It said: {run['message']}" if run.get("message") else ""
+    said = f" It said: {_message(run)}" if run.get("message") else ""
     return Lead(base.title, base.happened + said, base.known, base.safe, base.tone, run.get("workflow_id"))
+
+
+def _message(run: Mapping[str, Any]) -> str:
+    """Return what a worker said, without the address of the workflow at its end: a link beside it leads there."""
+    said = str(run["message"])
+    before, _, last = said.rpartition(" ")
+    workflow_id = run.get("workflow_id")
+    return before if before and workflow_id and last.endswith(f"/resume-work/{workflow_id}") else said
 
 
 def why_it_ended(run: Mapping[str, Any]) -> str:
@@ -144,7 +153,7 @@ def why_it_ended(run: Mapping[str, Any]) -> str:
             Reason.RESTORED: "It was older than a restored backup.",
             Reason.FAILED: "Its worker failed.",
         }[Reason(run["reason"])]
-        said = f" {run['message']}" if run.get("message") else ""
+        said = f" {_message(run)}" if run.get("message") else ""
         then = " It was stopped afterwards." if run["state"] == RunState.STOPPED else ""
         return words + said + then
     if run["state"] == RunState.STOPPED:

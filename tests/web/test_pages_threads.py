@@ -9,6 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from continuity.services.callers import Role
+from continuity.stops import RecoveryBlocked
 from continuity.store import schema
 from tests.integration.conversing import question, said
 from tests.integration.tampering import tamper
@@ -330,6 +331,21 @@ class TestStanding:
             assert shown.text.count(f'href="/resume-work/{workflow_id}"') >= 2
         assert f'href="/activity/{workflow_id}"' in page.text
         assert "/activity/" not in hers.text
+
+    def test_work_that_another_attempt_holds_is_waited_for_and_its_address_is_no_text(self, ava, talks):
+        workflow_id = "wf_" + "2" * 32
+        thread_id, held = talks.running()
+        stop = RecoveryBlocked(
+            "attempt_in_progress", workflow_id, page=f"https://atmem.example/resume-work/{workflow_id}"
+        )
+        talks.fail(held, "blocked", message=stop.message, workflow_id=workflow_id)
+
+        page = get(ava, f"{THREADS}/{thread_id}")
+
+        assert "Another attempt holds the lease. Run again when it has ended." in page.text
+        assert "A lease that another attempt holds ends by itself" in page.text
+        assert "https://atmem.example" not in page.text
+        assert page.text.count(f'href="/resume-work/{workflow_id}"') >= 2
 
     def test_every_run_says_why_it_began_and_how_it_ended(self, ava, talks):
         thread_id, held = talks.running()
