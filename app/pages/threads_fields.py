@@ -68,7 +68,7 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Members of an object. `key` names them in it, in the order of the schema."""
+    """Members of an object. `key` names them in it; those that must be filled in come first."""
 
     path: str
     label: str
@@ -99,7 +99,7 @@ class _Maker:
         kind = _kind(plain, self.definitions)
         leaf = Leaf(
             name=f"reply-{self.made}", path=path, label=label, kind=kind, is_required=is_required, is_asked=is_asked,
-            hint=" ".join(part for part in (hint, _bounds(plain, kind)) if part), is_nullable=is_nullable,
+            hint=" ".join(part for part in (_sentence(hint), _bounds(plain, kind)) if part), is_nullable=is_nullable,
             **_details(plain, kind, self.definitions, is_required=is_required),
         )  # fmt: skip
         self.made += len(leaf.names)
@@ -119,7 +119,8 @@ class _Maker:
         members = tuple(
             (key, self.node(child, path=f"{path}.{key}", label=key, depth=depth + 1, is_asked=asked[key],
                             is_required=is_there and asked[key]))
-            for key, child in properties.items()
+            # A schema is kept with its members sorted: no order of its author's is left to follow.
+            for key, child in sorted(properties.items(), key=lambda member: not asked[member[0]])
         )  # fmt: skip
         return Group(path, label, hint, is_required, members, is_nullable)
 
@@ -329,6 +330,11 @@ def _words(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return value if isinstance(value, str) and value else "nothing" if value is None else json.dumps(value)
+
+
+def _sentence(text: str) -> str:
+    """End what the schema says of a field, so that it does not run into its bounds."""
+    return text if not text or text[-1] in ".!?:…" else f"{text}."
 
 
 def _bounds(plain: Mapping[str, Any], kind: str) -> str:

@@ -56,6 +56,18 @@ def filled(node, values):
     return {names[key][-1]: value for key, value in values.items() if value}
 
 
+def test_what_must_be_filled_in_comes_first_and_a_description_does_not_run_into_its_bounds():
+    seat = {
+        "type": "object", "required": ["row"],
+        "properties": {"meal": {"type": "boolean"}, "row": {"type": "integer", "maximum": 40, "description": "Seats"}},
+    }  # fmt: skip
+
+    first, second = leaves(form_of(seat, "Your reply"))
+
+    assert (first.path, second.path) == ("reply.row", "reply.meal")
+    assert first.hint == "Seats. At most 40."
+
+
 def test_a_model_as_people_write_it_is_a_form():
     form = ask_form(asked(PARCEL))
     kinds = {leaf.path: leaf.kind for leaf in leaves(form.node)}
