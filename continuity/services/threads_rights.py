@@ -16,7 +16,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
-from continuity.errors import ConflictError, ForbiddenError, MalformedError, NotFoundError
+from continuity.errors import ConflictError, ForbiddenError, MalformedError, NotFoundError, SealedError
 from continuity.services.callers import Caller, CallerKind, Role
 
 if TYPE_CHECKING:
@@ -132,7 +132,12 @@ def require_worker(caller: Caller) -> int:
 
     Raises:
         ForbiddenError: The caller is none. Nothing has happened.
+        SealedError: The vault was locked when the credential was read. Nothing has happened.
     """
     if caller.kind is not CallerKind.THREAD_WORKER:
         raise ForbiddenError("Runs are for thread workers.")
+    if not caller.agents:
+        # Every credential of a thread worker names an agent, and their names are sealed. "No such run" would make the
+        # worker give up a claim that is alive.
+        raise SealedError("The vault is locked. Nothing was done.")
     return caller.home_workspace
