@@ -67,6 +67,14 @@ class TestList:
         assert "A worker offers order_support" in get(ava, f"{THREADS}/live?mark={mark}", **HTMX).text
         assert f'<option value="{AGENT}">' in get(ava, THREADS).text
 
+    def test_two_agents_are_offered_as_two(self, site, ava):
+        Talks(site, "ava", agents=(AGENT, "travel_desk"))
+
+        page = get(ava, THREADS)
+
+        assert f"Workers offer {AGENT}, travel_desk." in page.text
+        assert "</a> with one of them, above." in page.text
+
     def test_states_are_filters_and_what_wants_somebody_comes_first(self, ava, talks):
         interrupted(talks, name="broken")
         talks.asked(question(), name="asking")
