@@ -151,7 +151,7 @@ class Conversation:
         self.person.close()
 
     def _approve(self, waiting: Mapping[str, Any]) -> None:
-        told = (f"Look at it: {self._page}", "Say yes there, or press Enter to say it from here.")
+        told = (f"Look at it: {self._page}", "Approve it there, or press Enter to approve it from here.")
         if not self.stage.leaves(told, is_done=lambda: self._state != ThreadState.WAITING):
             reply = {"revision": waiting["revision"], "reply": True}
             self._post(f"/v1/threads/{self.thread_id}/waiting/{waiting['waiting_id']}/reply", reply)

@@ -6,6 +6,7 @@ Every command is started as a person would start it. Whoever ends the demo ends 
 from __future__ import annotations
 
 import json
+import math
 import os
 import secrets
 import select
@@ -124,7 +125,7 @@ def wait_until(at_s: float, *, told: str) -> None:
     left_s = at_s - time.time()
     if left_s <= 0:
         return
-    click.echo(f"     {told}: {left_s:.0f} s to wait.")
+    click.echo(f"     {told}: {math.ceil(left_s)} s to wait.")
     if not sys.stderr.isatty():
         time.sleep(left_s)
         return
