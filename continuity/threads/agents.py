@@ -43,9 +43,8 @@ from continuity.integrations.checks import Untested, saver_kind
 from continuity.thread_requests import AgentDeclaration
 from continuity.threads.governed import GovernedTool
 from continuity.threads.places import dangling_calls
-from continuity.threads.telling import as_json
+from continuity.threads.telling import INPUT_MARK, as_json
 from continuity.threads.versions import admit_versions
-from continuity.threads.words import INPUT_MARK
 
 Profile = Literal["agents", "graph"]
 _FAULT_CHARS: Final = 500

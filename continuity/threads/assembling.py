@@ -20,8 +20,8 @@ from continuity.integrations.runner import AsyncGovernedToolRunner, GovernedTool
 from continuity.threads.governed import GovernedTool
 from continuity.threads.limits import LimitReachedError
 from continuity.threads.places import dangling_calls
-from continuity.threads.telling import call_item
-from continuity.threads.words import INPUT_MARK, RUN, approve, steers
+from continuity.threads.telling import INPUT_MARK, call_item
+from continuity.threads.words import RUN, approve, steers
 
 
 class RunMiddleware(AgentMiddleware):

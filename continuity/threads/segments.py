@@ -29,8 +29,8 @@ from continuity.threads.claims import Claimed, ClaimLostError, WorkerClient
 from continuity.threads.holding import Holding
 from continuity.threads.limits import LimitReachedError
 from continuity.threads.places import Waiting, answers, fenced, question
-from continuity.threads.telling import Telling
-from continuity.threads.words import INPUT_MARK, PROGRESS
+from continuity.threads.telling import INPUT_MARK, Telling
+from continuity.threads.words import PROGRESS
 
 MODES: Final = ["messages", "updates", "values", "custom", "checkpoints"]
 GRAPH_STEPS: Final = 10_000
@@ -181,7 +181,9 @@ class Segment:
             return End("fail", {"reason": "failed", "message": "The graph stopped before its end without a question."})
         text = self.agent.answer_text(state.values)
         if text:
-            self.holding.say(*_answer(f"answer-{self.claimed.run_id}", text))
+            # By the checkpoint: a run that goes on from it after a worker's death says the same answer again.
+            checkpoint_id = state.config["configurable"]["checkpoint_id"]
+            self.holding.say(*_answer(f"answer-{checkpoint_id}", text))
         return End("settle", {"output": self.agent.result(state.values)})
 
     def broken(self, error: BaseException) -> End | None:

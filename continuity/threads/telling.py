@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -26,6 +26,8 @@ Entry = dict[str, Any]
 ITEM_ID: Final = re.compile(rf"[A-Za-z0-9_.:-]{{1,{bounds.ITEM_ID_CHARS}}}")
 GOVERNED: Final = re.compile(r"tool-(call-[0-9a-f]{64})")
 """Id of the message of a governed call, with its workflow key (`continuity.integrations.langgraph.tool_message`)."""
+INPUT_MARK: Final = "atmem_input"
+"""Marks the message that a run began with, and the checkpoints that it has reached."""
 PART_CHARS: Final = 8 * 1024
 DATA_BYTES: Final = 48 * 1024
 """What a record holds beside its own words is smaller than the server's 64 KiB."""
@@ -58,20 +60,14 @@ class Telling:
     def begin(self, messages: Iterable[Any]) -> Iterator[Entry]:
         """Take in what the thread holds already; tell again what a worker that died may not have told.
 
-        Calls and their results are skipped by the server where they have ended.
+        Messages, calls and their results are skipped by the server where they have ended.
         """
-        for message in messages:
+        held = list(messages)
+        begun = _last_input(held) + 1
+        for message in held[:begun]:
             if message.type == "ai":
                 self._ended.add(message_id_of(message))
-        yield from self._since_last_input(list(messages))
-
-    def _since_last_input(self, messages: list[Any]) -> Iterator[Entry]:
-        last = max((number for number, message in enumerate(messages) if message.type == "human"), default=-1)
-        for message in messages[last + 1 :]:
-            if message.type == "ai":
-                yield from self._begun_calls(message)
-            elif message.type == "tool":
-                yield from self._call_ended(message)
+        yield from self.messages(held[begun:])
 
     def part(self, message: Any) -> Iterator[Entry]:
         """Tell a part of an assistant message as it streams."""
@@ -164,6 +160,13 @@ class Telling:
         if workflow_id:
             entry["workflow_id"] = workflow_id
         yield entry
+
+
+def _last_input(messages: Sequence[Any]) -> int:
+    """Return the place of the message that the newest run began with, -1 without one; a steer is none."""
+    human = [number for number, message in enumerate(messages) if message.type == "human"]
+    marked = [number for number in human if messages[number].additional_kwargs.get(INPUT_MARK)]
+    return max(marked or human, default=-1)
 
 
 def message_id_of(message: Any) -> str:

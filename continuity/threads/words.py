@@ -25,8 +25,6 @@ T = TypeVar("T")
 QUESTION: Final = "atmem-question-v1"
 """Format of the interrupts that `ask` and `approve` make."""
 PROGRESS: Final = "atmem-progress-v1"
-INPUT_MARK: Final = "atmem_input"
-"""Marks the message that a run began with, and the checkpoints that it has reached."""
 BOOLEAN: Final[dict[str, Any]] = {"type": "boolean"}
 
 

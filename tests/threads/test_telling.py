@@ -16,7 +16,7 @@ from app.api import agui
 from continuity.errors import TransportError
 from continuity.thread_requests import AppendRequest
 from continuity.threads.events import EVENT_BYTES, read_events
-from continuity.threads.telling import Telling, call_item
+from continuity.threads.telling import INPUT_MARK, Telling, call_item
 
 RECORDS = [
     {"seq": n, "position": f"1-{n}", "kind": "message_part", "at": 1.0, "run_id": "rn_1", "generation": 1,
@@ -101,6 +101,20 @@ def test_a_process_after_another_tells_what_the_first_may_not_have_told():
     asked = AIMessage("", id="m1", tool_calls=[{"name": "look", "args": {}, "id": "a"}])
     held = [HumanMessage("Go"), asked, ToolMessage("x", tool_call_id="a")]
     assert [entry["kind"] for entry in Telling((), ()).begin(held)] == ["tool_started", "tool_ended"]
+
+
+def test_what_was_said_and_done_before_a_steer_is_told_again_as_well():
+    asked = AIMessage("I look.", id="m2", tool_calls=[{"name": "look", "args": {}, "id": "a"}])
+    held = [
+        HumanMessage("First", additional_kwargs={INPUT_MARK: True}), AIMessage("Answered.", id="m1"),
+        HumanMessage("Go", additional_kwargs={INPUT_MARK: True}), asked, ToolMessage("x", tool_call_id="a"),
+        HumanMessage("Be brief."), AIMessage("Done.", id="m3"),
+    ]  # fmt: skip
+    entries = list(Telling((), ()).begin(held))
+    assert [(entry["kind"], entry.get("text")) for entry in entries] == [
+        ("message_started", None), ("message_part", "I look."), ("message_ended", None), ("tool_started", None),
+        ("tool_ended", None), ("message_started", None), ("message_part", "Done."), ("message_ended", None),
+    ]  # fmt: skip
 
 
 def test_a_value_too_large_for_a_record_is_cut():

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import secrets
+from contextlib import suppress
 from typing import Literal
 
 import pytest
 
 pytest.importorskip("langgraph")
 
-from langgraph.graph import START, StateGraph
+from langchain_core.messages import AIMessage
+from langgraph.graph import START, MessagesState, StateGraph
 
 from continuity.threads.agents import Chat, ClientPolicy, define_agent
 from continuity.threads.claims import WorkerClient
@@ -93,9 +95,9 @@ def test_questions_side_by_side_nested_and_one_after_the_other_are_answered_in_a
     assert sorted(values["said"]) == [["inner", "yes"], ["two", True, 7]]
 
 
-def alone(node):
+def alone(node, state=State):
     """Return a graph of one node."""
-    graph = StateGraph(State)
+    graph = StateGraph(state)
     graph.add_node("one", node)
     graph.add_edge(START, "one")
     return graph.compile()
@@ -119,3 +121,55 @@ def test_an_end_that_the_server_does_not_take_is_a_failure_that_says_why(working
     run = ann.snapshot(thread)["runs"][-1]
     assert (run["state"], run["reason"]) == ("failed", "failed")
     assert words in run["message"]
+
+
+class KilledError(Exception):
+    """What stands for the death of a worker at a point."""
+
+
+class Keeping(WorkerClient):
+    """Knows its first claim, to end what a dead worker leaves without waiting for the claim to run out."""
+
+    first = None
+
+    def claim(self, agents):
+        claimed = super().claim(agents)
+        self.first = self.first or claimed
+        return claimed
+
+
+@pytest.mark.parametrize("point", ["append.before", "settle.before"])
+@pytest.mark.parametrize(
+    ("state", "node", "profile"),
+    [
+        (MessagesState, lambda _: {"messages": [AIMessage("Here it is.")]}, "agents"),
+        (State, lambda _: {"answer": "Here it is."}, "graph"),
+    ],
+    ids=["messages", "answer"],
+)
+def test_an_answer_whose_worker_died_about_telling_it_is_told_once(town, tmp_path, state, node, profile, point):
+    dies, name = [point], f"agent-{secrets.token_hex(4)}"
+
+    def trace(passed):
+        if passed in dies:
+            dies.clear()
+            raise KilledError
+
+    agent = define_agent(
+        name=name, graph=alone(node, state), state_profile=profile, checkpointer=saver_of(tmp_path),
+        client=ClientPolicy(public=True),
+    )  # fmt: skip
+    client, ann = Keeping(town.url, town.worker_token(name), trace=trace), town.talker()
+    with ThreadWorker(client, [agent]) as worker:
+        thread = ann.create("talk", name)["thread_id"]
+        ann.message(thread, "Where?")
+        with suppress(KilledError):
+            worker.run_one()
+        assert not dies
+        client.write(client.first, "fail", {"reason": "failed", "message": "dead"}, steers_read=0, patience_s=5)
+        ann.resume(thread)
+        worker.run_one()
+
+    snapshot = ann.snapshot(thread)
+    assert [(m["content"], m["status"]) for m in snapshot["messages"]] == [("Where?", "done"), ("Here it is.", "done")]
+    assert snapshot["runs"][-1]["output"] == "Here it is."
