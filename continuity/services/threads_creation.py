@@ -67,6 +67,10 @@ def create(connection: Connection, ledger: ThreadLedger, caller: Caller, request
     has_opted_in = False
     if head is not None:
         opened = ledger.open(head, caller, Right.FEED)
+        # Under the thread's lock: while it was waited for, the same request may have been done.
+        done = threads_receipts.found(connection, opened, asked)
+        if done is not None:
+            return Created(done)
     else:
         now_us = clocks.dispatch_time_us(ledger.reading(connection), facts.clock_high_water_us)
         has_opted_in = row.format < WORKFLOW_FORMAT and workflows.raise_format(connection, WORKFLOW_FORMAT)

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from continuity.errors import ConflictError
-from continuity.thread_requests import Position
+from continuity.thread_requests import NewThread, Position
 from tests.integration.conversing import Conversing, advanced, converse, process_of, question, said
 
 SHOWN = ("thread", "runs", "messages", "state", "queue", "waiting", "checkpoint")
@@ -239,6 +239,26 @@ def test_creations_of_one_name_at_once_are_one_thread(at):
 
     with ThreadPoolExecutor(4) as pool:
         assert len(set(pool.map(create, range(4)))) == 1
+
+
+def test_creations_of_one_name_at_once_under_few_request_ids_have_their_receipts(at):
+    processes = [process_of(at.home) for _ in range(8)]
+
+    for name in (f"same-{number}" for number in range(8)):
+        start = threading.Barrier(len(processes))
+        asked = [
+            NewThread.from_json({"request_id": f"{name}-{number % 3}", "name": name, "agent": "helper"})
+            for number in range(len(processes))
+        ]
+
+        def create(own, request, start=start):
+            start.wait()
+            return own.threads.create(own.person, request)
+
+        with ThreadPoolExecutor(len(processes)) as pool:
+            receipts = list(pool.map(create, processes, asked))
+        assert len({receipt["thread_id"] for receipt in receipts}) == 1
+        assert [receipt["request_id"] for receipt in receipts] == [request.request_id for request in asked]
 
 
 def test_a_stop_and_a_settle_at_once_leave_one_end(at):
