@@ -76,6 +76,7 @@ def steers() -> list[Mapping[str, Any]]:
 
     An agent of `create_agent` reads them by itself before each model step. In a graph of your own, call it at the
     beginning of the node that asks the model, and put them into the state with `input_id` as the id of the message.
+    Ask no question in that node behind them: it would be entered again from its beginning, and be handed none of them.
     """
     run = RUN.get()
     return [] if run is None else run.steers()
