@@ -46,12 +46,12 @@ class Wire:
         while b"\r\n\r\n" not in received:
             received += self._receive()
         head, _, body = received.partition(b"\r\n\r\n")
-        if not head.startswith((b"HTTP/1.1 200", b"HTTP/1.0 200")):
-            raise RuntimeError(f"the server answered {head.splitlines()[0]!r}: {body!r}")
         lowered = head.lower()
         length = next(int(line.split(b":")[1]) for line in lowered.split(b"\r\n") if line.startswith(b"content-length"))
         while len(body) < length:
             body += self._receive()
+        if not head.startswith((b"HTTP/1.1 200", b"HTTP/1.0 200")):
+            raise RuntimeError(f"the server answered {head.splitlines()[0]!r}: {body!r}")
         self._is_ended = lowered.startswith(b"http/1.0") or b"\r\nconnection: close" in lowered
         return body
 

@@ -38,7 +38,7 @@ PEERS_FOLDER = Path(tempfile.gettempdir()) / "atmem-bench-peers"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = _parser()
+    parser = parser_of_options()
     options = parser.parse_args(arguments)
     try:
         if options.plot:
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _measured(databases, options)
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser_of_options() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     add("--clients", type=int, nargs="+", default=[1, 16, 64], help="clients at once")
@@ -99,11 +99,17 @@ def _measured(databases: Databases, options: argparse.Namespace) -> int:
         for number in range(options.rounds + 1):
             lab.round(number - 1)
             print(f"round {number} of {options.rounds}, load average {record.loads[-1]}", flush=True)
-    goals = goals_of(Measured(record, one_client, places, options.fsync_delay_ms))
+    return report(Measured(record, one_client, places, options.fsync_delay_ms), options, slow_by=databases.slow.means)
+
+
+def report(measured: Measured, options: argparse.Namespace, *, slow_by: str) -> int:
+    """Print everything, write the files that were asked for, and return the exit status."""
+    record = measured.record
+    goals = goals_of(measured)
     _show(record, goals)
     notes = {
         "options": {name: str(value) for name, value in vars(options).items()}, "credential": CREDENTIAL,
-        "added_to_each_sync": databases.slow.means, "one_client": one_client,
+        "added_to_each_sync": slow_by, "one_client": dict(measured.one_client),
         "peers": PACKAGES if options.peers else {},
     }  # fmt: skip
     if options.json:
