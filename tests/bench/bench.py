@@ -70,7 +70,7 @@ def parser_of_options() -> argparse.ArgumentParser:
     add("--fsync-delay-ms", type=float, default=0, help="added to each sync of servers, databases and peers")
     add("--generators", type=int, default=0, help="processes of clients; 0: two where a server has several, else one")
     add("--one-client-rounds", type=int, default=100, help="rounds of tests.bench.decisions, request by request")
-    add("--folder", type=Path, default=None, help="where databases of SQLite are made: a real disk")
+    add("--folder", type=Path, default=None, help="for databases of SQLite: a real disk (PostgreSQL: the temp folder)")
     add("--json", type=Path, help="file for everything that was measured")
     add("--plot", type=Path, help="file for a picture (needs matplotlib)")
     add("--soak", type=float, default=0, metavar="MINUTES", help="run the most clients for so long instead")
