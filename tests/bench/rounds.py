@@ -40,12 +40,13 @@ class Lab:
 
     def _start(self, places: Sequence[Place]) -> None:
         count = self._options.generators or (2 if any(place.processes > 1 for place in places) else 1)
-        # Raw commits are made by these, too.
         slow = self._databases.slow
         self._generators = self._kept(Generators(count, {}, os.environ))
-        self._floors = self._kept(Generators(1, slow.environment, os.environ))
-        for pid in self._floors.pids:
-            slow.hold(pid)
+        # Raw commits need a slow disk, and clients none.
+        self._floors = self._generators
+        if slow.delay_ms > 0:
+            self._floors = self._kept(Generators(1, slow.environment, os.environ))
+            slow.hold(self._floors.pids[0])
         self._stands = [self._kept(Stand.started(place, self._databases)) for place in places]
         names = list(dict.fromkeys(place.database for place in places))
         self._commits = {name: self._databases.floor(name) for name in names}
