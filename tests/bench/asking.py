@@ -18,6 +18,10 @@ DEFINITION = {"name": "publish", "tool": "directory_publish", "arguments": {"doc
 ROW_BYTES = 200
 
 
+class ThrottledError(RuntimeError):
+    """The server has said to come again later (429)."""
+
+
 class Wire:
     """HTTP/1.1 on one socket that stays open."""
 
@@ -50,9 +54,10 @@ class Wire:
         length = next(int(line.split(b":")[1]) for line in lowered.split(b"\r\n") if line.startswith(b"content-length"))
         while len(body) < length:
             body += self._receive()
-        if not head.startswith((b"HTTP/1.1 200", b"HTTP/1.0 200")):
-            raise RuntimeError(f"the server answered {head.splitlines()[0]!r}: {body!r}")
         self._is_ended = lowered.startswith(b"http/1.0") or b"\r\nconnection: close" in lowered
+        if not head.startswith((b"HTTP/1.1 200", b"HTTP/1.0 200")):
+            kind = ThrottledError if head[9:12] == b"429" else RuntimeError
+            raise kind(f"the server answered {head.splitlines()[0]!r}: {body!r}")
         return body
 
     def _receive(self) -> bytes:
@@ -80,13 +85,15 @@ class Line(Wire):
         if self._is_ended:
             self._connect()
         try:
-            answer = super()._exchange(request)
+            return super()._exchange(request)
+        except ThrottledError:
+            raise
         except BaseException:
             self.close()
             raise
-        if self._is_ended:
-            self._socket.close()
-        return answer
+        finally:
+            if self._is_ended:
+                self._socket.close()
 
     def _connect(self) -> None:
         self._socket = socket.create_connection(self._address, timeout=self.TIMEOUT_S)

@@ -63,6 +63,8 @@ class Sample:
     busy: float
     made: list[str] = field(default_factory=list)
     """Ids of the workflows that were created, where that was the work."""
+    throttled: int = 0
+    """How often a client was told to come again (429) and did: part of the contract, and no error."""
 
     @property
     def count(self) -> int:
@@ -145,7 +147,8 @@ def _joined(job: Job, parts: Sequence[Mapping[str, Any]]) -> Sample:
         errors.update(part["errors"])
     elapsed_s = max(part["elapsed_s"] for part in parts)
     made = [workflow_id for part in parts for workflow_id in part["made"]]
-    return Sample(job.work, spans, dict(errors), elapsed_s, max(part["busy"] for part in parts), made)
+    busy, throttled = max(part["busy"] for part in parts), sum(part["throttled"] for part in parts)
+    return Sample(job.work, spans, dict(errors), elapsed_s, busy, made, throttled)
 
 
 def percentile(values: Sequence[float], share: float) -> float:
@@ -228,7 +231,10 @@ def _told(part: Job, team: Sequence[_Thread], start_at: float, busy: float) -> d
             spans.setdefault(name, []).extend(values)
     ended_at = max((thread.ended_at for thread in team), default=start_at)
     made = [made for thread in team for made in thread.client.made] if part.work == "create" else []
-    return {"spans": spans, "errors": dict(errors), "elapsed_s": ended_at - start_at, "busy": busy, "made": made}
+    return {
+        "spans": spans, "errors": dict(errors), "elapsed_s": ended_at - start_at, "busy": busy, "made": made,
+        "throttled": sum(thread.client.throttled for thread in team),
+    }  # fmt: skip
 
 
 def main() -> None:

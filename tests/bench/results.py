@@ -90,6 +90,7 @@ class Record:
                 **asdict(key), "rate": self.rate(key), "count": sum(sample.count for sample in samples),
                 "p50_ms": self.ms(key, 0.5), "p95_ms": self.ms(key, 0.95), "p99_ms": self.ms(key, 0.99),
                 "errors": sum(sum(sample.errors.values()) for sample in samples),
+                "throttled": sum(sample.throttled for sample in samples),
                 "memory_mib": self.memory_mib.get((key.subject, key.clients)),
                 "rates": [sample.rate for sample in samples],
                 "parts_p50_ms": {
@@ -139,6 +140,8 @@ def print_table(record: Record, *, out: Any = print) -> None:
             f"{row['subject']:34} {row['work']:10} {row['clients']:7d} {_number(row['rate'], 9, 1)} {times} "
             f"{row['errors']:6d} {_number(row['memory_mib'], 5, 0)}"
         )
+        if row["throttled"]:
+            out(f"    told to come again (429): {row['throttled']} times in {row['count']}")
         if row["ratios"]:
             out("    " + ", ".join(f"{ratio:.3g} × {name}" for name, ratio in row["ratios"].items()))
 

@@ -54,8 +54,8 @@ def _lengths(minutes: float) -> list[float]:
 
 def _line(number: int, samples: Sequence[Sample], held_mib: float) -> str:
     done = ", ".join(f"{sample.rate:.0f} {sample.work}" for sample in samples)
-    errors = sum(sum(sample.errors.values()) for sample in samples)
-    return f"minute {number:4d}: {held_mib:6.1f} MiB, a second: {done}; errors {errors}"
+    errors, throttled = sum(sum(sample.errors.values()) for sample in samples), sum(each.throttled for each in samples)
+    return f"minute {number:4d}: {held_mib:6.1f} MiB, a second: {done}; told to come again {throttled}, errors {errors}"
 
 
 def verdict(held_mib: Sequence[float], errors: collections.Counter[str]) -> int:

@@ -34,7 +34,6 @@ class Answering(BaseHTTPRequestHandler):
     """Answers an empty request; every fifth POST is refused, with another id each time."""
 
     protocol_version = "HTTP/1.1"
-    posts = 0
 
     def do_GET(self):
         self.answer(200, b"ok")
@@ -46,6 +45,8 @@ class Answering(BaseHTTPRequestHandler):
             is_refused = self.server.posts % REFUSE_EVERY == 0
         if is_refused:
             self.answer(503, b'{"request_id":"req_%012x"}' % self.server.posts)
+        elif self.server.is_busy and self.server.posts % 2:
+            self.answer(429, b"{}")
         else:
             self.answer(200, b'{"accepted": true, "replayed": false}')
 
@@ -63,6 +64,7 @@ class Server(socketserver.ThreadingTCPServer):
     daemon_threads = True
     lock = threading.Lock()
     posts = 0
+    is_busy = False
 
 
 @pytest.fixture
@@ -126,6 +128,17 @@ def test_each_answer_is_counted_once_and_errors_of_one_kind_are_one_line(address
     assert done.rate == pytest.approx(done.count / done.elapsed_s)
     assert asked.errors == {}
     assert asked.count == len(asked.spans["empty"]) > 0
+
+
+def test_who_is_told_to_come_again_does_and_that_is_no_error(address, generators):
+    address.is_busy = True
+
+    [sample] = generators.run(Job("ingest", 2, 0.5, address.server_address, HEADERS))
+
+    assert sample.throttled > 0
+    assert sample.count > 0
+    assert sample.count + sample.throttled + sum(sample.errors.values()) == address.posts
+    assert all("503" in text for text in sample.errors)
 
 
 def test_what_is_to_be_begun_is_begun_once_by_one_of_all_clients(address, generators):
