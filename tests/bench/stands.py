@@ -22,7 +22,7 @@ from tests.bench.works import WORKFLOWS, Client, create
 from tests.databases import DURABLE, PostgreSQLServer
 from tests.servers import RunningServer, start, stop
 
-CREDENTIAL = "operator (evidence_collector)"
+CREDENTIAL = "operator (evidence_collector); events: observer (continuity_observer); pages: an administrator's session"
 COMPLETED = 50
 """Workflows whose receipts are asked for again."""
 NO_LIMIT = {"ATMEM_REQUESTS_PER_SECOND": "1000000", "ATMEM_EVENTS_PER_SECOND": "1000000"}
