@@ -268,6 +268,13 @@ def test_half_an_hour_of_sixty_four_clients_leaves_memory_flat_and_nobody_withou
     assert main(["--soak", "30", "--clients", "64", "--retained", "10000"]) == 0
 
 
+@pytest.mark.soak
+def test_a_million_workflows_are_asked_for_without_an_error(filled_once):
+    sizes = ["--retained", "1000", "1000000", "--clients", "1", "16", "--rounds", "3"]
+
+    assert main(["--work", "operation", "begin", "reuse", "page", *sizes]) == 0
+
+
 def test_a_soak_of_seconds_tells_the_memory(capsys, filled_once):
     assert main(["--soak", "0.01", "--clients", "4", "--retained", "3"]) == 0
 
