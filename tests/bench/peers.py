@@ -1,6 +1,7 @@
 """Two other systems that do the same work, each in an environment of its own and used as its documentation says.
 
-DBOS is a library: `tests/bench/peer_dbos.py` runs a workflow with one step in it. AtMem 2.3.8 is a server with the
+DBOS is a library: `tests/bench/peer_dbos.py` runs a workflow with one step in it, with DBOS's own settings: on SQLite
+a rollback journal, on PostgreSQL a pool of twenty connections. AtMem 2.3.8 is a server with the
 requests of this product: the load asks it as it asks us. It takes minutes to hold some hundreds of workflows, so what
 was filled is kept in the folder of the peers, and each run starts from a copy of it.
 """
@@ -77,8 +78,12 @@ class Dbos:
             cwd=folder, env=environment(folder, slow), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             stderr=self._log, text=True,
         )  # fmt: skip
-        self._read()
-        slow.hold(self._process.pid)
+        try:
+            self._read()
+            slow.hold(self._process.pid)
+        except BaseException:
+            self.close()
+            raise
 
     def run(self, clients: int, seconds: float) -> Sample:
         self._process.stdin.write(json.dumps({"threads": clients, "seconds": seconds}) + "\n")
@@ -118,7 +123,11 @@ class AtMem:
         shutil.rmtree(self._home, ignore_errors=True)
         shutil.copytree(kept, self._home)
         self._start(slow)
-        slow.hold(self._process.pid)
+        try:
+            slow.hold(self._process.pid)
+        except BaseException:
+            self.close()
+            raise
 
     def job(self, clients: int, seconds: float) -> Job:
         return Job("operation", clients, seconds, self._address, self._headers, {"warm_up": "/v1/health"})

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import requests
 
 from app import moving
-from app.cli.remote import PersonConnection
 from app.config import load_settings
 from tests.bench.asking import DEFINITION, Line, receipt_of
 from tests.bench.filling import PASSWORD, RARE, RARE_EACH, Filled, fill
@@ -130,8 +130,10 @@ class Stand:
         return held / MIB
 
     def close(self) -> None:
-        self.server.terminate()
-        stop(self.server)
+        try:
+            self.server.terminate()
+        finally:
+            stop(self.server)
 
 
 def _moved(filled: Filled, url: str) -> str:
@@ -145,16 +147,24 @@ def _moved(filled: Filled, url: str) -> str:
 
 def _headers(server: RunningServer, filled: Filled) -> dict[str, str]:
     """Return the lines that say who asks, by work."""
-    person = PersonConnection(server.url)
-    person.sign_in(filled.instance.username, PASSWORD)
     grant = {"principal_id": "bench-observer", "role": "continuity_observer", "observation_scope": "bench"}
-    observer = person.call("POST", "/v1/evidence/grants", grant)["token"]
+    with requests.Session() as person:
+        person.trust_env = False
+        proof = {"username": filled.instance.username, "password": PASSWORD}
+        signed_in = _posted(person, f"{server.url}/api/auth/login", proof)
+        observer = _posted(person, f"{server.url}/v1/evidence/grants", grant, csrf=signed_in["csrf_token"])["token"]
+        cookies = "; ".join(f"{name}={value}" for name, value in person.cookies.items())
     operator = f"Authorization: Bearer {filled.token}\r\n"
     own = dict.fromkeys(("operation", "begin", "reuse", "create", "empty"), operator)
-    cookie = person._proof()["Cookie"]
-    person.close()
-    page = f"Cookie: {cookie}\r\nAccept: text/html\r\n"
+    page = f"Cookie: {cookies}\r\nAccept: text/html\r\n"
     return {**own, "ingest": f"Authorization: Bearer {observer}\r\n", "page": page}
+
+
+def _posted(person: requests.Session, url: str, body: dict[str, Any], *, csrf: str = "") -> dict[str, Any]:
+    answer = person.post(url, json=body, headers={"X-CSRF-Token": csrf}, timeout=Line.TIMEOUT_S)
+    answer.raise_for_status()
+    reply: dict[str, Any] = answer.json()
+    return reply
 
 
 def _completed(server: RunningServer, headers: str) -> list[str]:
