@@ -217,7 +217,8 @@ def _work(request: Mapping[str, Any]) -> list[dict[str, Any]]:
     worked, began = time.process_time(), time.monotonic()
     for thread in everybody:
         thread.join()
-    busy = (time.process_time() - worked) / max(1e-9, time.monotonic() - began)
+    # Fewer clients than processes leave some of these without any, and no time has passed there.
+    busy = (time.process_time() - worked) / (time.monotonic() - began) if everybody else 0.0
     return [_told(part, team, start_at, busy) for part, team in zip(parts, teams, strict=True)]
 
 

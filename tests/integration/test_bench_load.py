@@ -156,6 +156,7 @@ def test_a_server_that_is_not_there_is_an_error_and_ends_before_its_time(generat
     [sample] = generators.run(Job("empty", 1, 30, ("127.0.0.1", 1), HEADERS))
 
     assert sample.count == 0
+    assert sample.busy < 0.5
     assert sum(sample.errors.values()) > 1
     assert sample.elapsed_s < 20
 
