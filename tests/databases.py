@@ -6,7 +6,8 @@ Rules:
   cheap: a copied file on SQLite (0.1 ms), the rows of the worker's own database deleted on PostgreSQL
   (2 ms; CREATE DATABASE takes 190).
 * The server's data lie in the temp folder by themselves: starting it opens the folders above to its user.
-* The server neither syncs nor waits for a disk: what a power cut leaves is tested on SQLite.
+* The server neither syncs nor waits for a disk: what a power cut leaves is tested on SQLite. Who measures starts one
+  of its own with `DURABLE`.
 """
 
 from __future__ import annotations
@@ -34,6 +35,10 @@ synchronous_commit = off
 autovacuum = off
 max_connections = 500  # All workers share it, and one race alone takes 200.
 """
+DURABLE = """
+max_connections = 500
+"""
+"""As it is installed, for who measures: every commit is synced."""
 _numbers = itertools.count()
 
 
@@ -62,7 +67,8 @@ class SQLiteTemplate:
 class PostgreSQLServer:
     """A handle to the run's server, started by the first and stopped by the last worker that asks."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: str = _SETTINGS, *, run: str = _RUN) -> None:
+        """Start the server of this run, or find it; `settings` hold where it is new."""
         with warnings.catch_warnings():
             # It only looks for a folder for its lock file.
             warnings.simplefilter("ignore")
@@ -76,14 +82,19 @@ class PostgreSQLServer:
                 super().ensure_pgdata_inited()
                 if is_new:
                     with (self.pgdata / "postgresql.conf").open("a") as file:
-                        file.write(_SETTINGS)
+                        file.write(settings)
 
-        folder = Path(tempfile.gettempdir()) / f"atmem-postgresql-{_RUN}"
+        folder = Path(tempfile.gettempdir()) / f"atmem-postgresql-{run}"
         folder.mkdir(exist_ok=True)
         self._server = Server(folder, cleanup_mode="delete")
         self._server.start()
         self._admin = psycopg.connect(self._server.get_uri(), autocommit=True)
         self._shared: _Shared | None = None
+
+    @property
+    def pid(self) -> int:
+        """Of its first process, which has started all others."""
+        return self._server.get_pid()
 
     def url(self, name: str) -> str:
         return self._server.get_uri(database=name)

@@ -94,12 +94,14 @@ def initialised(folder: Path, extra: Mapping[str, str] | None = None) -> Instanc
     return Instance(folder, made.username, made.password)
 
 
-def start(instance: Instance, *options: str, extra: Mapping[str, str] | None = None) -> RunningServer:
-    """Start the server on `instance` and wait until it listens."""
+def start(
+    instance: Instance, *options: str, extra: Mapping[str, str] | None = None, entry: str = "tests.entry"
+) -> RunningServer:
+    """Start the server on `instance` and wait until it listens; `entry` is the module of the command line."""
     log = instance.folder.with_name(instance.folder.name + ".log")
     with log.open("a") as stream:
         process = subprocess.Popen(
-            [sys.executable, "-W", "error", "-m", "tests.entry", "serve", "--port", "0", "--json", *options],
+            [sys.executable, "-W", "error", "-m", entry, "serve", "--port", "0", "--json", *options],
             cwd=ROOT,
             env=environment(instance.folder, extra),
             stdout=subprocess.PIPE,

@@ -12,14 +12,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
-import os
 import random
 import shutil
-import socket
-import statistics
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,99 +23,13 @@ from typing import Any
 import sqlalchemy as sa
 
 from continuity.client import ContinuityClient
-from continuity.store.sqlite import choose_driver
 from continuity.wire import BeginRequest, OutcomeRequest
-from tests.bench.filling import Filled, fill, opened, receipt_of
+from tests.bench.asking import RawCommit, Timings, Wire, connect, receipt_of
+from tests.bench.filling import Filled, fill, opened
 from tests.servers import Instance, RunningServer, start, stop
 
 Statement = tuple[str, Any]
 WARM_UP = 10
-
-
-class Wire:
-    """HTTP/1.1 on one socket that stays open: as little client as possible."""
-
-    def __init__(self, server: RunningServer, token: str) -> None:
-        self._socket = socket.create_connection(server.address)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        host, port = server.address
-        self._head = f"Host: {host}:{port}\r\nAuthorization: Bearer {token}\r\n"
-
-    def get(self, path: str) -> None:
-        self._exchange(f"GET {path} HTTP/1.1\r\n{self._head}\r\n".encode())
-
-    def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        content = json.dumps(body).encode()
-        head = (
-            f"POST {path} HTTP/1.1\r\n{self._head}Content-Type: application/json\r\n"
-            f"Content-Length: {len(content)}\r\n\r\n"
-        )
-        reply: dict[str, Any] = json.loads(self._exchange(head.encode() + content))
-        return reply
-
-    def _exchange(self, request: bytes) -> bytes:
-        self._socket.sendall(request)
-        received = b""
-        while b"\r\n\r\n" not in received:
-            received += self._receive()
-        head, _, body = received.partition(b"\r\n\r\n")
-        if not head.startswith(b"HTTP/1.1 200"):
-            raise RuntimeError(f"the server answered {head.splitlines()[0]!r}: {body!r}")
-        length = next(
-            int(line.split(b":")[1]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length")
-        )
-        while len(body) < length:
-            body += self._receive()
-        return body
-
-    def _receive(self) -> bytes:
-        received = self._socket.recv(65536)
-        if not received:
-            raise RuntimeError("the server has closed the connection")
-        return received
-
-    def close(self) -> None:
-        self._socket.close()
-
-
-@dataclass
-class Timings:
-    """Milliseconds by what was measured."""
-
-    values: dict[str, list[float]] = field(default_factory=dict)
-
-    def measure(self, name: str, work: Callable[[], Any]) -> Any:
-        begun = time.perf_counter()
-        result = work()
-        self.values.setdefault(name, []).append((time.perf_counter() - begun) * 1e3)
-        return result
-
-    def p50(self, name: str) -> float:
-        return statistics.median(self.values[name])
-
-    def p95(self, name: str) -> float:
-        return statistics.quantiles(self.values[name], n=20)[-1]
-
-
-class RawCommit:
-    """One row of 200 bytes and one commit, in a database of its own."""
-
-    def __init__(self, folder: Path) -> None:
-        self._connection = connect(folder / "raw.db")
-        self._connection.execute("CREATE TABLE rows (id INTEGER PRIMARY KEY, value BLOB)")
-
-    def __call__(self) -> None:
-        self._connection.execute("BEGIN IMMEDIATE")
-        self._connection.execute("INSERT INTO rows (value) VALUES (?)", (os.urandom(200),))
-        self._connection.execute("COMMIT")
-
-
-def connect(path: Path) -> Any:
-    """Open a database with the product's driver and durability and nothing else."""
-    connection = choose_driver()[0].connect(str(path), isolation_level=None, check_same_thread=False)
-    connection.execute("PRAGMA journal_mode=WAL")
-    connection.execute("PRAGMA synchronous=FULL")
-    return connection
 
 
 class Replayer:
@@ -186,7 +95,7 @@ def main() -> None:
     options = _options()
     with tempfile.TemporaryDirectory(prefix="atmem-bench-", dir=options.folder) as made:
         folder = Path(made)
-        timings, counts = _measure(folder, options)
+        timings, counts = measure(folder, options)
     _print(timings, options.sizes, counts)
 
 
@@ -201,7 +110,8 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _measure(folder: Path, options: argparse.Namespace) -> tuple[Timings, dict[str, int]]:
+def measure(folder: Path, options: argparse.Namespace) -> tuple[Timings, dict[str, int]]:
+    """Run all rounds that the options ask for; return what was measured and how many statements a decision takes."""
     sizes = sorted(options.sizes)
     choose = random.Random(options.seed)
     seats = {size: Seat(folder / str(size), size, choose) for size in sizes}
@@ -258,7 +168,7 @@ class Seat:
             self.close()
             self._copy = self._copied()
         self._server = start(self._copy)
-        self.wire = Wire(self._server, self.filled.token)
+        self.wire = Wire(self._server.address, self.filled.token)
         self.client = ContinuityClient(self._server.url, self.filled.token)
         for _ in range(WARM_UP):
             self.wire.get("/healthz")

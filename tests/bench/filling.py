@@ -24,13 +24,13 @@ from app.config import load_settings
 from continuity.services.callers import Caller
 from continuity.store import schema
 from continuity.wire import AbandonRequest, BeginRequest, ConfigureRequest, CreateWorkflow, OutcomeRequest
+from tests.bench.asking import DEFINITION, receipt_of
 from tests.bench.sealing import Rows, Sealer, write
 from tests.entry import OVERRIDES
 from tests.servers import ROOT, Instance, initialised
 
 FIRST_PERSON = "administrator"
 PASSWORD = "benchmarks want no surprises"
-DEFINITION = {"name": "publish", "tool": "directory_publish", "arguments": {"document": "x" * 200}}
 QUERIED = {**DEFINITION, "capability": "query"}
 RARE = ("review", "paused", "resumable", "decision", "done", "ended")
 RARE_EACH = 10
@@ -175,15 +175,3 @@ class _Maker:
             if phase != "done":
                 receipt["receipt"] = {"outcome": "unknown"}
             services.attempts.outcome(caller, workflow_id, OutcomeRequest.from_json(receipt))
-
-
-def receipt_of(grant: dict[str, object]) -> dict[str, object]:
-    """Return the body of the outcome that completes a grant."""
-    receipt = {
-        "outcome": "confirmed_succeeded", "operation_id": grant["operation_id"], "effect_id": "file",
-        "result": {"sha256": "0" * 64, "bytes": 200},
-    }  # fmt: skip
-    return {
-        "name": "publish", "run_id": grant["run_id"], "attempt_id": grant["attempt_id"],
-        "lease_token": grant["lease_token"], "receipt": receipt,
-    }  # fmt: skip

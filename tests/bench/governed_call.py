@@ -31,7 +31,8 @@ from langgraph.graph import END, START, MessagesState, StateGraph
 from continuity.client import AsyncContinuityClient, AsyncTool, ContinuityClient, Tool
 from continuity.integrations import GovernedToolRunner, RegisteredTool
 from continuity.integrations.langgraph import governed_langgraph_tools
-from tests.bench.decisions import WARM_UP, RawCommit, Timings
+from tests.bench.asking import RawCommit, Timings
+from tests.bench.decisions import WARM_UP
 from tests.langgraph.hall import Hall
 from tests.servers import initialised, start, stop
 

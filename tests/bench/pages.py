@@ -24,7 +24,8 @@ from pathlib import Path
 import requests
 
 from continuity.decisions.phases import Phase
-from tests.bench.decisions import WARM_UP, Timings
+from tests.bench.asking import Timings
+from tests.bench.decisions import WARM_UP
 from tests.bench.filling import PASSWORD, Filled, fill
 from tests.servers import RunningServer, start, stop
 

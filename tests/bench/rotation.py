@@ -23,8 +23,8 @@ from typing import Any
 
 import psutil
 
-from tests.bench.decisions import Wire
-from tests.bench.filling import DEFINITION, Filled, fill
+from tests.bench.asking import DEFINITION, Wire
+from tests.bench.filling import Filled, fill
 from tests.servers import ROOT, environment, start, stop
 
 WITHOUT_S = 15.0
@@ -97,7 +97,7 @@ def run(partitions: int) -> None:
         server = start(filled.instance)
         try:
             memory_before = psutil.Process(server.process.pid).memory_info().rss
-            beginner = Beginner(Wire(server, filled.token), filled)
+            beginner = Beginner(Wire(server.address, filled.token), filled)
             measured(beginner, for_seconds(2))
             before = measured(beginner, for_seconds(WITHOUT_S))
             began = time.monotonic()
