@@ -65,7 +65,7 @@ def list_threads(
     if not page["threads"]:
         click.echo("No threads match." if state or cursor else _NONE_OF_ALL if is_all else _NONE)
     else:
-        print_table(("Thread", "Name", "Agent", "State", "Changed"), [_row(each) for each in page["threads"]])
+        print_table(("Thread", "Name", "Agent", "Owner", "State", "Changed"), [_row(each) for each in page["threads"]])
     if page["next_cursor"]:
         click.echo(f"There are more: --cursor {page['next_cursor']}", err=True)
 
@@ -73,8 +73,9 @@ def list_threads(
 def _row(thread: Mapping[str, Any]) -> tuple[str, ...]:
     state = str(thread["state"]).replace("_", " ")
     if thread.get("unreadable"):
-        return thread["thread_id"], "(unreadable)", "", state, ""
-    return thread["thread_id"], thread["name"], thread["agent"], state, workflow_text.moment(thread["changed"])
+        return thread["thread_id"], "(unreadable)", "", "", state, ""
+    changed = workflow_text.moment(thread["changed"])
+    return thread["thread_id"], thread["name"], thread["agent"], thread["owner"], state, changed
 
 
 @command.command("show", cls=Command)

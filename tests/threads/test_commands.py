@@ -68,7 +68,8 @@ def test_a_newcomer_who_types_the_readme_cancels_one_order(town, variables, tmp_
     shown = atmem("threads", "show", thread["thread_id"], "--password-file", str(password))
     assert "user: Please cancel order 17." in shown.stdout
     assert "[cancel_order] ok" in shown.stdout
-    assert name in atmem("threads", "list", "--all", "--password-file", str(password)).stdout
+    rows = atmem("threads", "list", "--all", "--password-file", str(password)).stdout.splitlines()
+    assert ["shop for ann" in row for row in rows if name in row] == [True]
 
 
 def test_a_thread_that_wants_somebody_needs_a_person_in_the_status(town, monkeypatch):
