@@ -43,7 +43,7 @@ from continuity.integrations.checks import Untested, saver_kind
 from continuity.thread_requests import AgentDeclaration
 from continuity.threads.governed import GovernedTool
 from continuity.threads.places import dangling_calls
-from continuity.threads.telling import INPUT_MARK, as_json
+from continuity.threads.telling import INPUT_MARK, as_json, messages_in
 from continuity.threads.versions import admit_versions
 
 Profile = Literal["agents", "graph"]
@@ -220,13 +220,13 @@ class Agent:
 
     def answer_text(self, values: Mapping[str, Any]) -> str | None:
         """Return the answer of a graph without messages, for the transcript; None where messages say it."""
-        if "messages" in values:
+        if messages_in(values):
             return None
         answer = values.get(self.chat.output)
         return None if answer is None else answer if isinstance(answer, str) else str(as_json(answer))
 
     def _answer(self, values: Mapping[str, Any]) -> Any:
-        messages = values.get("messages")
+        messages = messages_in(values)
         if not messages:
             return as_json(values.get(self.chat.output))
         last = next((message for message in reversed(messages) if message.type == "ai"), None)

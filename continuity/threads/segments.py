@@ -29,7 +29,7 @@ from continuity.threads.claims import Claimed, ClaimLostError, WorkerClient
 from continuity.threads.holding import Holding
 from continuity.threads.limits import LimitReachedError
 from continuity.threads.places import Waiting, answers, fenced, question
-from continuity.threads.telling import INPUT_MARK, Telling
+from continuity.threads.telling import INPUT_MARK, Telling, messages_in
 from continuity.threads.words import PROGRESS
 
 MODES: Final = ["messages", "updates", "values", "custom", "checkpoints"]
@@ -106,7 +106,7 @@ class Segment:
         Raises:
             InputError: What was said is not what the agent takes.
         """
-        self.holding.say(*self.telling.begin(_messages(state.values)))
+        self.holding.say(*self.telling.begin(messages_in(state.values)))
         said = self.claimed.run["input"]
         if said is not None and (state.metadata or {}).get(INPUT_MARK) != said["input_id"]:
             return self.agent.first_state(said["content"], input_id=said["input_id"], held=state.values)
@@ -226,11 +226,6 @@ def _why(error: BaseException) -> str:
         return error.message
     # What a graph of somebody's raises may hold anything: the worker's own log has it whole.
     return f"The agent raised {type(error).__name__}."
-
-
-def _messages(values: Mapping[str, Any]) -> Sequence[Any]:
-    found = values.get("messages")
-    return found if isinstance(found, list) else []
 
 
 def _answer(message_id: str, text: str) -> list[dict[str, Any]]:

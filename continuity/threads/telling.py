@@ -169,6 +169,12 @@ def _last_input(messages: Sequence[Any]) -> int:
     return max(marked or human, default=-1)
 
 
+def messages_in(values: Mapping[str, Any]) -> list[Any]:
+    """Return the messages of a state; a graph of somebody's may keep anything else under that name."""
+    found = values.get("messages")
+    return [each for each in found if isinstance(getattr(each, "type", None), str)] if isinstance(found, list) else []
+
+
 def message_id_of(message: Any) -> str:
     """Return the id of a message as the journal takes it."""
     text = str(message.id or "")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 import secrets
 from contextlib import suppress
-from typing import Literal
+from typing import Annotated, Any, Literal
 
 import pytest
 
@@ -121,6 +122,22 @@ def test_an_end_that_the_server_does_not_take_is_a_failure_that_says_why(working
     run = ann.snapshot(thread)["runs"][-1]
     assert (run["state"], run["reason"]) == ("failed", "failed")
     assert words in run["message"]
+
+
+def test_a_graph_may_keep_whatever_it_likes_under_the_name_of_messages(working):
+    class Kept(State, total=False):
+        messages: Annotated[list[Any], operator.add]
+
+    node = lambda _: {"messages": [{"role": "assistant", "content": "Hi"}, "text"], "answer": "Hi"}  # noqa: E731
+    worker, ann, thread = working(alone(node, Kept), state_profile="graph")
+    for _ in range(2):
+        ann.message(thread, "Hello")
+        assert worker.run_one()
+
+    snapshot = ann.snapshot(thread)
+    assert worker.reported == []
+    assert [run["output"] for run in snapshot["runs"]] == ["Hi", "Hi"]
+    assert [message["content"] for message in snapshot["messages"]] == ["Hello", "Hi", "Hello", "Hi"]
 
 
 class KilledError(Exception):
