@@ -50,7 +50,6 @@ export ATMEM_EVIDENCE_TOKEN="$(atmem continuity credential --coordinator \\
 atmem threads worker examples.order_support.agent:agent{url}"""
 _NO_CONTENT: Final = 204
 _CONFLICT: Final = 409
-_UNPROCESSABLE: Final = 422
 
 WORDS["threads_moved"] = "That place in the list is no longer kept. These are the newest threads."
 WORDS["thread_history_moved"] = "That page of the conversation is no longer kept. This is the newest part of it."
