@@ -239,17 +239,18 @@ def _plain(schema: Any, definitions: Mapping[str, Any], left: int = 8) -> tuple[
     if not isinstance(schema, Mapping) or left == 0:
         raise Unfit
     own = {key: value for key, value in schema.items() if key not in {"$ref", "allOf", "anyOf", "oneOf", "$defs"}}
-    inner, is_nullable = _inner(schema)
-    if inner is not None:
-        found, is_inner_nullable = _plain(_target(inner, definitions), definitions, left - 1)
-        return {**found, **own}, is_nullable or is_inner_nullable
     names = own.get("type")
+    may_be_null = isinstance(names, list) and "null" in names
     if isinstance(names, list):
         others = [name for name in names if name != "null"]
         if len(others) != 1:
             raise Unfit
-        return {**own, "type": others[0]}, "null" in names
-    return own, False
+        own["type"] = others[0]
+    inner, is_nullable = _inner(schema)
+    if inner is None:
+        return own, may_be_null
+    found, is_inner_nullable = _plain(_target(inner, definitions), definitions, left - 1)
+    return {**found, **own}, (is_nullable or is_inner_nullable) and (names is None or may_be_null)
 
 
 def _inner(schema: Mapping[str, Any]) -> tuple[Any, bool]:

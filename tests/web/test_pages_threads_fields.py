@@ -201,6 +201,39 @@ def test_an_object_that_may_be_left_out_is_there_once_somebody_writes_in_it(numb
     assert value == ({"back": None} if by is None else {"by": by, "back": None})
 
 
+TYPES = st.sampled_from([
+    "string", "number", "boolean", "array", "object", "null", ["string", "null"], ["object", "null"], ["array"],
+])  # fmt: skip
+NAMES = st.sampled_from(["a", "b", "decisions"])
+ODD = st.recursive(
+    st.just({"type": "string"}),
+    lambda inner: st.fixed_dictionaries({}, optional={
+        "type": TYPES, "enum": st.lists(st.sampled_from([None, True, 1, "a", [], {}]), min_size=1, max_size=3),
+        "const": st.sampled_from([None, [1]]), "default": st.sampled_from([None, 1, "a", [1], {}]),
+        "title": st.sampled_from([1, {}]), "properties": st.dictionaries(NAMES, inner, max_size=3),
+        "required": st.lists(NAMES, max_size=2), "items": inner, "anyOf": st.lists(inner, min_size=1, max_size=2),
+        "allOf": st.lists(inner, min_size=1, max_size=2), "$ref": st.sampled_from(["#/$defs/x", "#/$defs/x/y"]),
+    }),
+    max_leaves=6,
+)  # fmt: skip
+
+
+@given(ODD)
+def test_no_schema_that_was_let_through_is_without_a_form(schema):
+    schema = {**schema, "$defs": {"x": {"type": "string"}, "x/y": {"properties": {"a": {"type": "integer"}}}}}
+    form = ask_form(asked(schema, {"action_requests": [{}], "review_configs": [{}]}))
+    values = {} if form.node is None else {leaf.name: leaf.default for leaf in leaves(form.node)}
+
+    form.read(values)
+
+
+@pytest.mark.parametrize("own", ["string", ["string", "null"]])
+def test_null_is_offered_where_all_that_is_said_of_a_value_allows_it(own):
+    node = ask_form(asked({"type": own, "anyOf": [{"type": "string"}, {"type": "null"}]})).node
+
+    assert (node.kind, node.is_nullable) == ("area", isinstance(own, list))
+
+
 def test_a_schema_that_names_itself_is_answered_as_json():
     tree = {"type": "object", "properties": {"left": {"$ref": "#/$defs/tree"}, "name": {"type": "string"}}}
 
