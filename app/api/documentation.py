@@ -27,6 +27,7 @@ from app.replies import JSON_TYPE, json_bytes
 from app.streaming import LONG_POLL_S
 from continuity import limits
 from continuity.decisions.phases import Phase
+from continuity.decisions.threads.bounds import JOURNAL_PAGE
 from continuity.decisions.threads.states import ThreadState
 from continuity.evidence import PAGE_PARAMETERS, RUNS_PARAMETERS, SEARCH_PARAMETERS
 from continuity.services.callers import CallerKind
@@ -103,6 +104,7 @@ _OWN_QUERY: Final[Mapping[str, Mapping[str, Mapping[str, Any]]]] = {
     },
     "threads_api.journal": {
         "after": {"type": "string", "description": "A position, `<epoch>-<seq>`; `Last-Event-ID` goes before it."},
+        "limit": {"type": "integer", "minimum": 1, "maximum": JOURNAL_PAGE, "default": JOURNAL_PAGE},
         "wait": {
             "type": "integer", "minimum": 0, "maximum": LONG_POLL_S, "default": 0,
             "description": "Seconds to wait for records where there are none; it may be answered sooner.",

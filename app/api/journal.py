@@ -70,12 +70,13 @@ def answer_journal(caller: Caller, thread_id: str, query: Mapping[str, str]) -> 
     stopping = is_stopping(request.environ)
     if is_stream:
         return _stream(follower, stopping)
-    wait_s, limit = _number(query, "wait", most=LONG_POLL_S), _number(query, "limit", most=JOURNAL_PAGE)
-    page = follower.page(limit or JOURNAL_PAGE)
+    wait_s = _number(query, "wait", least=0, most=LONG_POLL_S, default=0)
+    limit = _number(query, "limit", least=1, most=JOURNAL_PAGE, default=JOURNAL_PAGE)
+    page = follower.page(limit)
     if wait_s and not page["records"]:
         with threads.streams.places.taken() as is_placed:
             if is_placed and _is_there_within(follower, threads.streams, wait_s, stopping):
-                page = follower.page(limit or JOURNAL_PAGE)
+                page = follower.page(limit)
     return json_response(page)
 
 
@@ -149,9 +150,9 @@ def _position(query: Mapping[str, str], *, is_stream: bool) -> Position:
     return Position.parse(given)
 
 
-def _number(query: Mapping[str, str], name: str, *, most: int) -> int:
-    """Read a whole number from 0, which is also what is left out, to `most`."""
-    text = query.get(name, "0")
-    if not (text.isascii() and text.isdigit() and len(text) <= len(str(most)) and int(text) <= most):
-        raise MalformedError(f"{name} must be a whole number of at most {most}.")
+def _number(query: Mapping[str, str], name: str, *, least: int, most: int, default: int) -> int:
+    """Read a whole number from `least` to `most`; what is left out is `default`."""
+    text = query.get(name, str(default))
+    if not (text.isascii() and text.isdigit() and len(text) <= len(str(most)) and least <= int(text) <= most):
+        raise MalformedError(f"{name} must be a whole number from {least} to {most}.")
     return int(text)

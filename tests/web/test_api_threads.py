@@ -8,10 +8,10 @@ import time
 
 import pytest
 
-from continuity.thread_requests import SayRequest
+from continuity.thread_requests import AppendRequest, SayRequest
 from tests.web.matrix import World
 from tests.web.site import site_on
-from tests.web.thread_rows import THREADS, owner_of, thread
+from tests.web.thread_rows import SECRET, THREADS, owner_of, thread
 
 SUBJECT = {"Atmem-Subject": "ann"}
 
@@ -136,7 +136,8 @@ def test_a_position_that_is_none_of_this_journal_asks_for_the_snapshot(world, he
 
 
 @pytest.mark.parametrize(
-    "query", ["after=x", "after=1", "after=1-0&limit=201", "after=1-0&wait=26", "after=1-0&wait=x"]
+    "query",
+    ["after=x", "after=1", "after=1-0&limit=0", "after=1-0&limit=201", "after=1-0&wait=26", "after=1-0&wait=x"],
 )
 def test_what_a_query_may_not_hold_is_named(world, headers, query):
     thread_id, _ = thread(world)
@@ -144,6 +145,22 @@ def test_what_a_query_may_not_hold_is_named(world, headers, query):
     reply = world.site.browser().send("GET", f"{THREADS}/{thread_id}/journal?{query}", headers=headers)
 
     assert reply.status_code == 400
+
+
+def test_a_page_without_a_limit_holds_as_many_records_as_the_contract_says(world, headers):
+    contract = world.site.browser().send("GET", "/openapi.json").json
+    parameters = contract["paths"][f"{THREADS}/{{thread_id}}/journal"]["get"]["parameters"]
+    limit = next(each["schema"] for each in parameters if each["name"] == "limit")
+    thread_id, known = thread(world, "claimed")
+    worker, hold = world.caller_of("thread worker"), {"generation": known["generation"], "secret": SECRET}
+    for number in range(2):
+        entries = {"request_id": f"full-{number}", "records": [{"kind": "progress", "data": number}] * 100}
+        asked = AppendRequest.from_json({**hold, **entries})
+        world.site.wiring.threads.work.append(worker, known["run_id"], asked)
+
+    records = journal(world, thread_id, "1-0", headers).json["records"]
+
+    assert len(records) == limit["default"] == limit["maximum"]
 
 
 def test_a_long_poll_is_answered_when_there_is_something(world, headers):
