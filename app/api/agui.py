@@ -4,6 +4,9 @@ One event a record, and its id is the record's position, so that ``Last-Event-ID
 AG-UI asks for, with the record whole as ``rawEvent``: front ends that speak AG-UI read the former, `ThreadClient` the
 latter. What AG-UI has no word for is ``CUSTOM``, with our word as its ``name``.
 
+Where AG-UI has several events for one record, the others follow the first at once, without an id and a record: of a
+call, its arguments and that they are whole, without which its front ends refuse the end of a run.
+
 Pure: no I/O. Source: threads.md, "Rules" 1; https://docs.ag-ui.com/sdk/js/core/events.
 """
 
@@ -25,7 +28,8 @@ _MILLISECONDS: Final = 1_000
 def frame(record: Record, thread_id: str) -> bytes:
     """Return the event of one record as it travels."""
     event = {**_event(record, thread_id), "timestamp": int(record["at"] * _MILLISECONDS), "rawEvent": record}
-    return b"id: %s\n" % record["position"].encode() + _lines(event["type"], event)
+    frames = b"id: %s\n" % record["position"].encode() + _lines(event["type"], event)
+    return frames + b"".join(_lines(each["type"], each) for each in _following(record))
 
 
 def closing(name: str, value: Mapping[str, Any]) -> bytes:
@@ -42,6 +46,17 @@ def _event(record: Record, thread_id: str) -> Event:
     make = _EVENTS.get(record["kind"])
     made = None if make is None else make(record["data"], {"threadId": thread_id, "runId": record["run_id"]})
     return made or {"type": "CUSTOM", "name": record["kind"], "value": record["data"]}
+
+
+def _following(record: Record) -> list[Event]:
+    """Return what AG-UI wants to hear of a record behind its first event."""
+    if record["kind"] != "tool_started":
+        return []
+    data, call = record["data"], {"toolCallId": record["data"]["call_id"]}
+    told = []
+    if "arguments" in data:
+        told.append({"type": "TOOL_CALL_ARGS", **call, "delta": json.dumps(data["arguments"])})
+    return [*told, {"type": "TOOL_CALL_END", **call}]
 
 
 def _said(data: Record, _run: Event) -> Event | None:

@@ -43,6 +43,8 @@ LONGEST_WAIT_S: Final = 10.0
 GAP: Final = "cursor_gap"
 _MAY_PASS: Final = (SealedError, ThrottledError, UnavailableError, KeySourceError, TransportError)
 _SERVER_FAULT: Final = "internal_error"
+_ENDING: Final = "CUSTOM"
+"""Type of the event, without an id, that says why a stream ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +143,9 @@ class Following(Iterator[Update]):
         try:
             with self._source.stream(self._thread_id, after) as pieces:
                 for event in read_events(takewhile(self._is_wanted, pieces)):
-                    yield _record(event)
-                    is_told = True
+                    if (record := record_of(event)) is not None:
+                        yield record
+                        is_told = True
         except UnavailableError:
             page = self._source.journal(self._thread_id, after, wait_s=POLL_S)
             yield from page["records"]
@@ -164,9 +167,11 @@ class Following(Iterator[Update]):
         self._pause(self._stopped, wait_s)
 
 
-def _record(event: Event) -> Mapping[str, Any]:
-    """Return the record of an event; raises what an event says that ends a stream."""
+def record_of(event: Event) -> Mapping[str, Any] | None:
+    """Return the record of an event, None for one that is for AG-UI alone; raises what ends a stream."""
     data = load_reply(event.data)
+    if not event.id and data.get("type") != _ENDING:
+        return None
     if not event.id:
         value = data.get("value") or {}
         error = error_from_code(event.name, str(value.get("message") or event.name))

@@ -15,6 +15,7 @@ from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage, Sys
 from app.api import agui
 from continuity.errors import TransportError
 from continuity.thread_requests import AppendRequest
+from continuity.threads import following
 from continuity.threads.events import EVENT_BYTES, read_events
 from continuity.threads.telling import INPUT_MARK, Telling, call_item
 
@@ -35,6 +36,25 @@ def test_events_are_the_same_however_a_stream_is_cut(sizes):
     events = list(read_events([*pieces, left]))
     assert [json.loads(event.data)["rawEvent"] for event in events] == RECORDS
     assert [event.id for event in events] == [record["position"] for record in RECORDS]
+
+
+CALL = {
+    "seq": 6, "position": "1-6", "kind": "tool_started", "at": 1.0, "run_id": "rn_1", "generation": 1,
+    "data": {"call_id": "tc_1", "tool": "lookup", "message_id": "m", "arguments": {"order": 17}, "item_no": 2},
+}  # fmt: skip
+
+
+def test_front_ends_hear_that_a_call_is_whole_and_followers_hear_of_its_record_once():
+    events = list(read_events([agui.frame(CALL, "th_1"), agui.frame(RECORDS[0], "th_1")]))
+
+    assert [event.name for event in events] == [
+        "TOOL_CALL_START", "TOOL_CALL_ARGS", "TOOL_CALL_END", "TEXT_MESSAGE_CONTENT",
+    ]  # fmt: skip
+    assert [event.id for event in events] == ["1-6", "", "", "1-1"]
+    assert json.loads(json.loads(events[1].data)["delta"]) == {"order": 17}
+    assert {json.loads(event.data)["toolCallId"] for event in events[:3]} == {"tc_1"}
+    records = [following.record_of(event) for event in events]
+    assert [record for record in records if record is not None] == [CALL, RECORDS[0]]
 
 
 def test_an_event_that_was_cut_off_is_none():
