@@ -88,12 +88,11 @@ class Following(Iterator[Update]):
             thread_id: The thread.
             pause: Waits that many seconds or until the event is set.
         """
-        self._source = source
-        self._thread_id = thread_id
-        self._pause = pause
-        self._stopped = threading.Event()
-        self._tries = 0
-        self._updates = self._follow()
+        reader = _Reader(source, thread_id, pause)
+        self._stopped = reader.stopped
+        # Nothing in it leads back here: whoever leaves with `break` closes the stream at once, not when a collection
+        # comes by.
+        self._updates = reader.follow()
 
     def __next__(self) -> Update:
         """Wait for what comes next.
@@ -113,9 +112,20 @@ class Following(Iterator[Update]):
         self._stopped.set()
         self._updates.close()
 
-    def _follow(self) -> Generator[Update, None, None]:
+
+class _Reader:
+    """What a following does; `stopped` ends it."""
+
+    def __init__(self, source: Source, thread_id: str, pause: Callable[[threading.Event, float], object]) -> None:
+        self._source = source
+        self._thread_id = thread_id
+        self._pause = pause
+        self.stopped = threading.Event()
+        self._tries = 0
+
+    def follow(self) -> Generator[Update, None, None]:
         view: Mapping[str, Any] | None = None
-        while not self._stopped.is_set():
+        while not self.stopped.is_set():
             try:
                 if view is None:
                     view = self._source.snapshot(self._thread_id)
@@ -126,7 +136,7 @@ class Following(Iterator[Update]):
                     if advanced is not view:
                         view, self._tries = advanced, 0
                         yield Update(view, record)
-                    if self._stopped.is_set():
+                    if self.stopped.is_set():
                         return
             except _GapError:
                 view = None
@@ -151,11 +161,11 @@ class Following(Iterator[Update]):
             yield from page["records"]
             is_told = bool(page["records"])
         if not is_told:
-            self._pause(self._stopped, AGAIN_S)
+            self._pause(self.stopped, AGAIN_S)
 
     def _is_wanted(self, _piece: bytes) -> bool:
         # Asked with each piece: a stream that has nothing to tell says so every ten seconds.
-        return not self._stopped.is_set()
+        return not self.stopped.is_set()
 
     def _wait(self, error: ContinuityError) -> None:
         """Wait longer from try to try, and no less than the server asks for."""
@@ -164,7 +174,7 @@ class Following(Iterator[Update]):
         wait_s = longest_s * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, keeps no secret
         if isinstance(error, ThrottledError | UnavailableError):
             wait_s = max(wait_s, error.retry_after_s)
-        self._pause(self._stopped, wait_s)
+        self._pause(self.stopped, wait_s)
 
 
 def record_of(event: Event) -> Mapping[str, Any] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import threading
 import time
@@ -12,6 +13,7 @@ import pytest
 
 from continuity.errors import ConflictError, NotFoundError, TransportError, UnavailableError
 from continuity.thread_requests import Position
+from continuity.threads import following as threads_following
 from continuity.threads.client import ThreadClient
 from continuity.threads.following import Following
 from tests.threads.town import wait_for
@@ -109,6 +111,40 @@ def test_streams_that_break_in_the_middle_lose_and_repeat_nothing(town):
     assert [update for update in updates if update.record is None] == updates[:1]
     assert same(updates[-1].view, ann.snapshot(thread))
     assert Cutting.cuts > 3
+
+
+class Endless:
+    """A server whose stream never ends; says whether it was left."""
+
+    def __init__(self):
+        self.is_left = False
+
+    def snapshot(self, _thread_id):
+        return {"checkpoint": "1-0"}
+
+    @contextmanager
+    def stream(self, _thread_id, _after):
+        try:
+            yield iter([b": \n\n"] * 3)
+        finally:
+            self.is_left = True
+
+
+def test_who_leaves_with_break_has_closed_the_stream(monkeypatch):
+    """Without waiting for a collection, which would find the socket before the one that closes it."""
+    monkeypatch.setattr(threads_following, "_advanced", lambda view, _record: {**view})
+    monkeypatch.setattr(threads_following, "record_of", lambda _event: {})
+    monkeypatch.setattr(threads_following, "read_events", lambda pieces: ("event" for _ in pieces))
+    server = Endless()
+    gc.disable()
+    try:
+        for number, _update in enumerate(Following(server, "th_1", pause=lambda *_wait: None)):
+            if number == 2:
+                break
+
+        assert server.is_left
+    finally:
+        gc.enable()
 
 
 def test_a_follower_without_a_place_for_a_stream_waits_for_pages(town):
