@@ -15,21 +15,22 @@ Rules:
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from functools import partial
+from typing import Final, TypeVar
 
 import sqlalchemy as sa
 
 from app import databases, instance, migrating, vaults
 from app.backup_contents import tables
 from app.config import Settings
-from continuity.errors import ContinuityError
+from continuity.errors import ContinuityError, UnavailableError
 from continuity.store import copies, moving
 from continuity.store.engine import make_engine
-from continuity.store.sqlite import BEGIN
+from continuity.store.store import Store
 
+T = TypeVar("T")
 Tell = Callable[[str, int, int], None]
 _UNCHANGED: Final = "Nothing was changed."
 
@@ -97,99 +98,73 @@ def move(settings: Settings, target_url: str, *, tell: Tell) -> Moved:
         if row is None:
             raise MovingError(f"The instance has no vault yet: atmem init makes one on PostgreSQL. {_UNCHANGED}")
         mark = migrating.moving_mark(hashlib.sha256(row.sealed_canary).hexdigest())
-        engine = make_engine(target_url, pool_size=2)
+        target = Store(make_engine(target_url, pool_size=2))
         try:
-            with _written_by_nobody(store.engine) as source:
-                _prepare(engine, mark)
-                return _move(settings, source, engine, tell=tell)
+            with copies.held_still(store.engine) as source:
+                _prepare(target, mark)
+                return _move(settings, source, target, tell=tell)
         except sa.exc.DBAPIError as error:
             raise _unanswered(error) from error
+        except UnavailableError as error:
+            raise _unanswered(error.__cause__ or error) from error
         except migrating.SchemaError as error:
             raise MovingError(f"The target: {error} {_UNCHANGED}") from error
         finally:
-            engine.dispose()
+            databases.close(target)
 
 
-def _move(settings: Settings, source: sa.Connection, engine: sa.Engine, *, tell: Tell) -> Moved:
+def _move(settings: Settings, source: sa.Connection, target: Store, *, tell: Tell) -> Moved:
     there = tables()
     counts = {table.name: moving.count(source, table) for table in there}
     whole = sum(counts.values())
     written = done = 0
     for table in there:
-        written += _fill(source, engine, table, lambda rows, done=done: tell("copying", done + rows, whole))  # type: ignore[misc]
-        done += counts[table.name]
-    _compare(source, engine, there, lambda rows: tell("comparing", rows, whole))
+        for rows in moving.pages(source, table):
+            written += _writing(target, partial(moving.put, table=table, rows=rows))
+            done += len(rows)
+            tell("copying", done, whole)
+        if target.read(partial(moving.count, table=table)) != counts[table.name]:
+            _writing(target, partial(moving.drop_others, table=table, source=source))
+    _compare(source, target.engine, there, lambda rows: tell("comparing", rows, whole))
     # Before the new database can be used, so that there is no moment in which both can be.
-    _say_where(settings, _named(engine.url))
-    with engine.begin() as target:
-        copies.hurry_not(target)
-        copies.set_counters(target, there, moving.numbers_given(source, there))
-        migrating.finish_moving(target)
-    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as target:
-        # Without it the first questions are planned as if the tables were empty.
-        target.exec_driver_sql("SET statement_timeout = 0")
-        target.exec_driver_sql("ANALYZE")
+    _say_where(settings, _named(target.engine.url))
+    _writing(target, partial(_finish, there=there, given=moving.numbers_given(source, there)))
+    # Without it the first questions are planned as if the tables were empty.
+    _writing(target, lambda connection: connection.exec_driver_sql("ANALYZE"))
     return Moved(whole, written, len(there))
 
 
-@contextmanager
-def _written_by_nobody(engine: sa.Engine) -> Iterator[sa.Connection]:
-    """Read one state of SQLite while nobody else may write, and write nothing."""
-    with engine.connect() as connection:
-        connection.connection.info[BEGIN] = "BEGIN IMMEDIATE"
-        try:
-            yield connection
-        finally:
-            connection.rollback()
-            connection.connection.info.pop(BEGIN, None)
+def _writing(target: Store, work: Callable[[sa.Connection], T]) -> T:
+    """Run a unit that may take its time."""
+
+    def unhurried(connection: sa.Connection) -> T:
+        copies.hurry_not(connection)
+        return work(connection)
+
+    return target.write(unhurried)
 
 
-def _prepare(engine: sa.Engine, mark: str) -> None:
+def _finish(connection: sa.Connection, there: list[sa.Table], given: dict[str, int]) -> None:
+    copies.set_counters(connection, there, given)
+    migrating.finish_moving(connection)
+
+
+def _prepare(target: Store, mark: str) -> None:
     """Make empty tables under the mark, or find those of this vault's unfinished move."""
-    with engine.begin() as target:
-        copies.hurry_not(target)
-        found = migrating.revision_of(target)
+
+    def work(connection: sa.Connection) -> None:
+        found = migrating.revision_of(connection)
         if found == mark:
             return
         if found is not None:
             what = "another vault's unfinished move" if migrating.is_moving(found) else "an instance of this product"
             raise MovingError(f"The target holds {what}. Give an empty database. {_UNCHANGED}")
-        known = {table.name for table in tables()} & set(sa.inspect(target).get_table_names())
+        known = {table.name for table in tables()} & set(sa.inspect(connection).get_table_names())
         if known:
             raise MovingError(f"The target has a table {min(known)} already. Give an empty database. {_UNCHANGED}")
-        migrating.begin_moving(target, mark)
+        migrating.begin_moving(connection, mark)
 
-
-def _fill(source: sa.Connection, engine: sa.Engine, table: sa.Table, told: Callable[[int], None]) -> int:
-    """Make a table hold the rows of the source; return how many were written. One transaction a page."""
-    written = done = 0
-    with engine.connect() as reader:
-        for page in moving.compared(source, reader, table):
-            reader.rollback()
-            changed = len(page.missing) + len(page.different)
-            if changed:
-                with _writing(engine, table) as target:
-                    moving.put(target, table, page)
-            written += changed
-            done += len(page.rows)
-            told(done)
-        reader.rollback()
-        if moving.count(reader, table) != done:
-            reader.rollback()
-            for keys in moving.superfluous(source, reader, table):
-                reader.rollback()
-                with _writing(engine, table) as target:
-                    moving.delete(target, table, keys)
-    return written
-
-
-@contextmanager
-def _writing(engine: sa.Engine, table: sa.Table) -> Iterator[sa.Connection]:
-    with engine.begin() as target:
-        copies.hurry_not(target)
-        moving.without_triggers(target, table)
-        yield target
-        moving.with_triggers(target, table)
+    _writing(target, work)
 
 
 def _compare(source: sa.Connection, engine: sa.Engine, there: list[sa.Table], told: Callable[[int], None]) -> None:
@@ -197,21 +172,14 @@ def _compare(source: sa.Connection, engine: sa.Engine, there: list[sa.Table], to
     done = 0
     with copies.snapshot(engine) as target:
         for table in there:
-            rows = 0
-            for page in moving.compared(source, target, table):
-                if page.missing or page.different:
+            before = done
+            for rows in moving.pages(source, table):
+                if any(moving.wrong(target, table, rows)):
                     raise MovingError(_differs(table))
-                rows += len(page.rows)
-                told(done + rows)
-            if moving.count(target, table) != rows:
+                done += len(rows)
+                told(done)
+            if moving.count(target, table) != done - before:
                 raise MovingError(_differs(table))
-            done += rows
-
-
-def _unanswered(error: sa.exc.DBAPIError) -> TargetError:
-    # The words of the driver name host and user, never a password.
-    why = (str(error.orig).strip() or type(error).__name__).splitlines()[0].rstrip(".")
-    return TargetError(f"The target: {why}. The source is as it was; run the command again to go on.")
 
 
 def _say_where(settings: Settings, to: str) -> None:
@@ -230,6 +198,13 @@ def _named(url: sa.URL) -> str:
     where = given if isinstance(given, str) else given[0]
     port = f":{url.port}" if url.port else ""
     return f"postgresql://{where}{port}/{url.database}"
+
+
+def _unanswered(error: BaseException) -> TargetError:
+    # The words of the driver name host and user, never a password.
+    words = str(getattr(error, "orig", error)).strip() or type(error).__name__
+    why = words.splitlines()[0].rstrip(".")
+    return TargetError(f"The target: {why}. The source is as it was; run the command again to go on.")
 
 
 def _differs(table: sa.Table) -> str:

@@ -114,6 +114,32 @@ def snapshot(engine: Engine) -> Iterator[Connection]:
             info.pop(BEGIN, None)
 
 
+@contextmanager
+def held_still(engine: Engine) -> Iterator[Connection]:
+    """Read one state of SQLite while nobody else may write, and write nothing.
+
+    Yields:
+        A connection that holds the write lock.
+    """
+    with engine.connect() as connection:
+        info = connection.connection.info
+        info[BEGIN] = "BEGIN IMMEDIATE"
+        try:
+            yield connection
+        finally:
+            connection.rollback()
+            info.pop(BEGIN, None)
+
+
+@contextmanager
+def without_triggers(connection: Connection, table: sa.Table) -> Iterator[None]:
+    """Let a table of PostgreSQL be written whatever its triggers say, in this transaction of its owner."""
+    name = _name(connection, table)
+    connection.exec_driver_sql(f"ALTER TABLE {name} DISABLE TRIGGER USER")
+    yield
+    connection.exec_driver_sql(f"ALTER TABLE {name} ENABLE TRIGGER USER")
+
+
 def hurry_not(connection: Connection) -> None:
     """Let this transaction of PostgreSQL last as long as it must."""
     for statement in _UNHURRIED:
@@ -149,16 +175,19 @@ def fill(connection: Connection, table: sa.Table, blocks: Iterable[bytes]) -> No
         blocks: The rows.
     """
     name = _name(connection, table)
-    connection.exec_driver_sql(f"ALTER TABLE {name} DISABLE TRIGGER USER")
-    # What a migration puts into a new table is in the copy as well.
-    connection.exec_driver_sql(f"DELETE FROM {name}")  # noqa: S608 - quoted, and one of our tables
+    with without_triggers(connection, table):
+        # What a migration puts into a new table is in the copy as well.
+        connection.exec_driver_sql(f"DELETE FROM {name}")  # noqa: S608 - quoted, and one of our tables
+        _copy_in(connection, table, blocks)
+
+
+def _copy_in(connection: Connection, table: sa.Table, blocks: Iterable[bytes]) -> None:
     with (
         _driver(connection).cursor() as cursor,
         cursor.copy(f"COPY {_spelled(connection, table)} FROM STDIN (FORMAT binary)") as copy,
     ):
         for block in blocks:
             copy.write(block)
-    connection.exec_driver_sql(f"ALTER TABLE {name} ENABLE TRIGGER USER")
 
 
 def counters(connection: Connection, tables: Sequence[sa.Table]) -> dict[str, int]:

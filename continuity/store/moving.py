@@ -10,13 +10,14 @@ Rules:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import sqlalchemy as sa
 
+from continuity.store.copies import without_triggers
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from sqlalchemy import Connection
 
@@ -27,72 +28,49 @@ Key = tuple[Any, ...]
 Values = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
-    """Rows of one table, beside those that the other database has under the same keys.
-
-    Attributes:
-        rows: As they must be, by key.
-        missing: Keys that the other database does not have.
-        different: Keys under which it has something else.
-    """
-
-    rows: dict[Key, Values]
-    missing: list[Key]
-    different: list[Key]
-
-
 def count(connection: Connection, table: sa.Table) -> int:
     """Return how many rows a table has."""
     return int(connection.execute(sa.select(sa.func.count()).select_from(table)).scalar_one())
 
 
-def compared(source: Connection, target: Connection, table: sa.Table) -> Iterator[Page]:
-    """Walk all rows of a table in `source` and look each up in `target`.
-
-    Args:
-        source: Reads one state until the end.
-        target: Looked into page by page; what a caller writes between two pages is seen.
-        table: With a primary key.
-    """
-    for rows in _pages(source, table):
-        there = _found(target, table, list(rows))
-        yield Page(
-            rows,
-            missing=[key for key in rows if key not in there],
-            different=[key for key in rows if key in there and there[key] != rows[key]],
-        )
+def pages(connection: Connection, table: sa.Table) -> Iterator[dict[Key, Values]]:
+    """Walk all rows of a table with a primary key, `ROWS` at a time, each page by its keys."""
+    key = list(table.primary_key.columns)
+    last: Key | None = None
+    while True:
+        statement = sa.select(table).order_by(*key).limit(ROWS)
+        if last is not None:
+            statement = statement.where(sa.tuple_(*key) > sa.tuple_(*_bound(table, last)))
+        rows = {_key_of(table, row): row for row in _read(connection, statement)}
+        if not rows:
+            return
+        yield rows
+        last = next(reversed(rows))
 
 
-def superfluous(source: Connection, target: Connection, table: sa.Table) -> Iterator[list[Key]]:
-    """Give the keys of rows in `target` that `source` does not have, page by page."""
-    for rows in _pages(target, table):
-        there = _found(source, table, list(rows))
-        yield [key for key in rows if key not in there]
+def wrong(connection: Connection, table: sa.Table, rows: Mapping[Key, Values]) -> tuple[list[Key], list[Key]]:
+    """Return the keys of `rows` that a database does not have, and those under which it has something else."""
+    there = _found(connection, table, list(rows))
+    return [key for key in rows if key not in there], [key for key in rows if key in there and there[key] != rows[key]]
 
 
-def put(connection: Connection, table: sa.Table, page: Page) -> None:
-    """Write what a page says is missing or different."""
-    delete(connection, table, page.different)
-    values = [page.rows[key] for key in (*page.missing, *page.different)]
+def put(connection: Connection, table: sa.Table, rows: Mapping[Key, Values]) -> int:
+    """Make a table of PostgreSQL hold these rows; return how many had to be written."""
+    missing, different = wrong(connection, table, rows)
+    values = [rows[key] for key in (*missing, *different)]
     if values:
-        connection.execute(sa.insert(table), values)
+        with without_triggers(connection, table):
+            _delete(connection, table, different)
+            connection.execute(sa.insert(table), values)
+    return len(values)
 
 
-def delete(connection: Connection, table: sa.Table, keys: Sequence[Key]) -> None:
-    """Delete rows by their keys."""
-    if keys:
-        connection.execute(sa.delete(table).where(_is_one_of(table, keys)))
-
-
-def without_triggers(connection: Connection, table: sa.Table) -> None:
-    """Let this table of PostgreSQL be written whatever its triggers say, until `with_triggers`. For its owner."""
-    _alter(connection, table, "DISABLE")
-
-
-def with_triggers(connection: Connection, table: sa.Table) -> None:
-    """Put the triggers in force again."""
-    _alter(connection, table, "ENABLE")
+def drop_others(connection: Connection, table: sa.Table, source: Connection) -> None:
+    """Delete from a table of PostgreSQL what `source` does not have."""
+    with without_triggers(connection, table):
+        for rows in pages(connection, table):
+            there = _found(source, table, list(rows))
+            _delete(connection, table, [key for key in rows if key not in there])
 
 
 def numbers_given(connection: Connection, tables: Sequence[sa.Table]) -> dict[str, int]:
@@ -112,23 +90,14 @@ def numbers_given(connection: Connection, tables: Sequence[sa.Table]) -> dict[st
 _SEQUENCE: Final = sa.table("sqlite_sequence", sa.column("name", sa.String), sa.column("seq", sa.Integer))
 
 
-def _pages(connection: Connection, table: sa.Table) -> Iterator[dict[Key, Values]]:
-    key = list(table.primary_key.columns)
-    last: Key | None = None
-    while True:
-        statement = sa.select(table).order_by(*key).limit(ROWS)
-        if last is not None:
-            statement = statement.where(sa.tuple_(*key) > sa.tuple_(*_bound(table, last)))
-        rows = {_key_of(table, row): row for row in _read(connection, statement)}
-        if not rows:
-            return
-        yield rows
-        last = next(reversed(rows))
-
-
 def _found(connection: Connection, table: sa.Table, keys: Sequence[Key]) -> dict[Key, Values]:
     statement = sa.select(table).where(_is_one_of(table, keys))
     return {_key_of(table, row): row for row in _read(connection, statement)}
+
+
+def _delete(connection: Connection, table: sa.Table, keys: Sequence[Key]) -> None:
+    if keys:
+        connection.execute(sa.delete(table).where(_is_one_of(table, keys)))
 
 
 def _read(connection: Connection, statement: sa.Select[Any]) -> list[Values]:
@@ -151,8 +120,3 @@ def _bound(table: sa.Table, key: Key) -> list[sa.BindParameter[Any]]:
 
 def _key_of(table: sa.Table, row: Values) -> Key:
     return tuple(row[column.name] for column in table.primary_key.columns)
-
-
-def _alter(connection: Connection, table: sa.Table, how: str) -> None:
-    name = connection.dialect.identifier_preparer.format_table(table)
-    connection.exec_driver_sql(f"ALTER TABLE {name} {how} TRIGGER USER")
