@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from continuity.store.store import Store
 
 BATCH: Final = 100
+PUT_BACK: Final = "its key was destroyed and its row is there: an older database was put back"
 _NO_TEXT: Final = "a clear column is no text: it was edited"
 
 
@@ -45,6 +46,43 @@ class Finding:
 
     object_id: str
     problem: str
+
+
+def check_each(
+    batch: Callable[[int | None], Sequence[tuple[int, str]]],
+    check_one: Callable[[str], list[Finding]],
+    progress: Callable[[int], None],
+) -> list[Finding]:
+    """Check objects of one kind, `BATCH` at a time.
+
+    Args:
+        batch: Gives the numbers and ids of those behind a number, None for the first; fewer than `BATCH` are the last.
+        check_one: Checks the object of an id.
+        progress: Called after each batch with how many were checked so far.
+    """
+    findings: list[Finding] = []
+    last: int | None = None
+    count = 0
+    while True:
+        objects = batch(last)
+        for _number, object_id in objects:
+            findings += check_one(object_id)
+        count += len(objects)
+        progress(count)
+        if len(objects) < BATCH:
+            return findings
+        last = objects[-1][0]
+
+
+def findings_of(object_id: str, read: Callable[[], list[str]]) -> list[Finding]:
+    """Return what `read` finds of one object; what does not open, or should not be there, is a finding too."""
+    try:
+        problems = read()
+    except VaultError as error:
+        problems = [error.message]
+    except ConflictError:
+        problems = [PUT_BACK]
+    return [Finding(object_id, problem) for problem in problems]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,32 +109,18 @@ class Checker:
         Raises:
             SealedError: The vault is locked.
         """
-        findings: list[Finding] = []
-        after = count = 0
-        while True:
-            after, ids = self._batch(after)
-            for workflow_id in ids:
-                findings += self._check_one(workflow_id)
-            count += len(ids)
-            progress(count)
-            if len(ids) < BATCH:
-                return [*findings, *self._check_owners()]
+        return [*check_each(self._batch, self._check_one, progress), *self._check_owners()]
 
-    def _batch(self, after: int) -> tuple[int, list[str]]:
-        rows = self.store.read(lambda connection: listing.ids_after(connection, after, count=BATCH))
-        return (rows[-1].workflow_pk if rows else after), [row.workflow_id for row in rows]
+    def _batch(self, after: int | None) -> list[tuple[int, str]]:
+        rows = self.store.read(lambda connection: listing.ids_after(connection, after or 0, count=BATCH))
+        return [(row.workflow_pk, row.workflow_id) for row in rows]
 
     def _check_one(self, workflow_id: str) -> list[Finding]:
         if not workflow_id.isascii():
             return [Finding(workflow_id, _NO_TEXT)]
-
-        try:
-            problems = self._read_again(lambda connection: self._problems(connection, workflow_id))
-        except VaultError as error:
-            problems = [error.message]
-        except ConflictError:
-            problems = ["its key was destroyed and its row is there: an older database was put back"]
-        return [Finding(workflow_id, problem) for problem in problems]
+        return findings_of(
+            workflow_id, lambda: self._read_again(lambda connection: self._problems(connection, workflow_id))
+        )
 
     def _problems(self, connection: Connection, workflow_id: str) -> list[str]:
         row = connection.execute(statements.HEAD_BY_ID, {"workflow_id": workflow_id}).one_or_none()

@@ -10,8 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from continuity.errors import ConflictError, VaultError
-from continuity.services.checking import Finding
+from continuity.services.checking import BATCH, Finding, check_each, findings_of
 from continuity.store import evidence as statements
 
 if TYPE_CHECKING:
@@ -21,10 +20,8 @@ if TYPE_CHECKING:
     from continuity.services.evidence_runs import EvidenceRuns, OpenedRun
     from continuity.store.store import Store
 
-BATCH: Final = 100
 FAULTS_AT_MOST: Final = 20
 """Of one run: who reads more has the run to look at."""
-PUT_BACK: Final = "its key was destroyed and its row is there: an older database was put back"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,28 +50,16 @@ class EvidenceChecker:
         Raises:
             SealedError: The vault is locked.
         """
-        findings: list[Finding] = []
-        after = count = 0
-        while True:
-            rows = self.store.read(
-                lambda connection, after=after: statements.living_after(connection, after=after, count=BATCH)  # type: ignore[misc]
-            )
-            for row in rows:
-                findings += self._check_one(row.evidence_id)
-            count += len(rows)
-            progress(count)
-            if len(rows) < BATCH:
-                return findings
-            after = rows[-1].run_pk
+        return check_each(self._batch, self._check_one, progress)
+
+    def _batch(self, after: int | None) -> list[tuple[int, str]]:
+        rows = self.store.read(lambda connection: statements.living_after(connection, after=after or 0, count=BATCH))
+        return [(row.run_pk, row.evidence_id) for row in rows]
 
     def _check_one(self, evidence_id: str) -> list[Finding]:
-        try:
-            problems = self.store.read(lambda connection: self._problems(connection, evidence_id))
-        except VaultError as error:
-            problems = [error.message]
-        except ConflictError:
-            problems = [PUT_BACK]
-        return [Finding(evidence_id, problem) for problem in problems]
+        return findings_of(
+            evidence_id, lambda: self.store.read(lambda connection: self._problems(connection, evidence_id))
+        )
 
     def _problems(self, connection: Connection, evidence_id: str) -> list[str]:
         row = connection.execute(statements.RUN_BY_ID, {"evidence_id": evidence_id}).one_or_none()

@@ -13,23 +13,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from continuity.decisions.threads import transcript
-from continuity.errors import ConflictError, VaultError
 from continuity.services import chains
-from continuity.services.checking import Finding
+from continuity.services.checking import BATCH, Finding, check_each, findings_of
 from continuity.services.threads_ledger import ThreadLedger
 from continuity.services.threads_sealing import OpenedThread
 from continuity.services.threads_views import ThreadViews, record_view
 from continuity.store import threads as statements
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from sqlalchemy import Connection
 
     from continuity.store.store import Store
-    from continuity.store.workflows import AnyRow
 
-BATCH: Final = 100
 PAGE: Final = 1_000
 _FOLDED: Final = ("messages", "state", "queue", "waiting", "runs")
 
@@ -58,21 +55,11 @@ class ThreadChecker:
         Raises:
             SealedError: The vault is locked.
         """
-        findings: list[Finding] = []
-        before: int | None = None
-        count = 0
-        while True:
-            rows = self._batch(before)
-            for row in rows:
-                findings += self._check_one(row.thread_id)
-            count += len(rows)
-            progress(count)
-            if len(rows) < BATCH:
-                return findings
-            before = rows[-1].thread_pk
+        return check_each(self._batch, self._check_one, progress)
 
-    def _batch(self, before: int | None) -> Sequence[AnyRow]:
-        return self.store.read(lambda connection: statements.page(connection, before=before, count=BATCH))
+    def _batch(self, before: int | None) -> list[tuple[int, str]]:
+        rows = self.store.read(lambda connection: statements.page(connection, before=before, count=BATCH))
+        return [(row.thread_pk, row.thread_id) for row in rows]
 
     def _check_one(self, thread_id: str) -> list[Finding]:
         def work(connection: Connection) -> list[str]:
@@ -82,13 +69,7 @@ class ThreadChecker:
             opened = self.ledger.unseal(row, self.ledger.facts(row))
             return list(self._problems(connection, opened))
 
-        try:
-            problems = self.store.read(work)
-        except VaultError as error:
-            problems = [error.message]
-        except ConflictError:
-            problems = ["its key was destroyed and its row is there: an older database was put back"]
-        return [Finding(thread_id, problem) for problem in problems]
+        return findings_of(thread_id, lambda: self.store.read(work))
 
     def _problems(self, connection: Connection, opened: OpenedThread) -> Iterator[str]:
         """Say what of a thread does not agree with its journal."""

@@ -288,6 +288,7 @@ class ThreadReading:
             rows = connection.execute(statements.AGENTS, {"workspace_pk": caller.home_workspace}).all()
             agents = []
             for row in rows:
+                # One that does not open is offered to nobody, and hides no other; `atmem vault check` names it.
                 with suppress(DecryptionError, IntegrityError):
                     agents.append(self.ledger.open_agent(connection, row.workspace_pk, row.agent_ix, row.sealed_agent))
             return agents
