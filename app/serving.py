@@ -3,7 +3,8 @@
 Rules:
 
 * What two readers could frame differently is refused and the connection closed: see `app.framing`.
-* Nobody holds a connection by being slow: see `Patience`.
+* Nobody holds a connection by being slow: see `Patience`. When all places are taken, the one that has been without a
+  request for longest makes room for a new one.
 * SIGTERM and SIGINT stop listening, let what was begun finish for `DRAIN_S`, then leave.
 * Whoever forks builds its engine after the fork: a database connection must never be in two processes.
 """
@@ -42,6 +43,8 @@ BuildApplication = Callable[[], "AbstractContextManager[WSGIApplication]"]
 """Makes the application with everything behind it; leaving the context stops its threads and closes its engine."""
 
 CONNECTIONS: Final = 500
+HURRY_S: Final = 2.0
+"""When all places are taken, whoever needs longer than this to send a request may lose its place."""
 DRAIN_S: Final = 10.0
 LINGER_S: Final = 2.0
 LINGER_BYTES: Final = 1_000_000
@@ -123,6 +126,7 @@ class PatientChannel(HTTPChannel):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._quiet_since = time.monotonic()
+        self._has_asked = False
         self._receiving_since: float | None = None
         self._sending_since: float | None = None
         self._sent_bytes = 0
@@ -141,6 +145,7 @@ class PatientChannel(HTTPChannel):
 
     def service(self) -> None:
         self._was_refused = self.requests[0].error is not None
+        self._has_asked = True
         super().service()
         self._quiet_since = time.monotonic()
 
@@ -165,6 +170,15 @@ class PatientChannel(HTTPChannel):
     def is_idle(self) -> bool:
         """Say whether nothing is being received, served or sent."""
         return not (self.requests or self.total_outbufs_len or self.request is not None)
+
+    def spare_since(self, now: float) -> float | None:
+        """Say since when a connection could have been done without; None while it cannot be."""
+        if self.requests or self.total_outbufs_len:
+            return None
+        if self._receiving_since is None and self._has_asked:
+            return self._quiet_since
+        since = self._quiet_since if self._receiving_since is None else self._receiving_since
+        return since if now - since > HURRY_S else None
 
     def is_left(self) -> bool:
         """Say whether the other side has closed its connection; nothing of it is read while a request is served."""
@@ -249,6 +263,19 @@ class Server(TcpWSGIServer):
 
     def maintenance(self, _now: float) -> None:
         """Do nothing: waitress would only mark slow connections, and one whose reply nobody takes stays open."""
+
+    def readable(self) -> bool:
+        # Whoever keeps all places with connections that ask nothing would keep everybody else out.
+        if self.accepting and len(self._map) >= self.adj.connection_limit:
+            self._make_room()
+        return bool(super().readable())
+
+    def _make_room(self) -> None:
+        now = time.monotonic()
+        channels = list(self.active_channels.values())
+        spare = [(since, channel) for channel in channels if (since := channel.spare_since(now)) is not None]
+        if spare:
+            min(spare, key=lambda each: each[0])[1].handle_close()
 
     def stop(self) -> None:
         """Begin to stop; safe in a signal handler and in any thread."""

@@ -6,7 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import pytest
 
@@ -30,10 +30,10 @@ def plain_application(environ, start_response):
 class Threaded:
     """A server in a thread of this process."""
 
-    def __init__(self) -> None:
+    def __init__(self, patience: serving.Patience = LITTLE) -> None:
         self.listener = serving.listen("127.0.0.1", 0)
         self.address = self.listener.getsockname()
-        self.server = serving.Server(plain_application, self.listener, load_settings({}), patience=LITTLE)
+        self.server = serving.Server(plain_application, self.listener, load_settings({}), patience=patience)
         self.thread = threading.Thread(target=self.server.serve)
 
     def connect(self) -> socket.socket:
@@ -192,6 +192,64 @@ def test_an_honest_client_is_served_at_once_beside_a_hundred_and_ten_slow_ones(r
 
         assert reply.startswith(b"HTTP/1.1 200 OK")
         assert time.monotonic() - started < 2
+
+
+def ask(connection: socket.socket) -> bytes:
+    connection.sendall(GET + b"\r\n")
+    reply = b""
+    while not reply.endswith(b"xx"):
+        chunk = connection.recv(65_536)
+        assert chunk, "closed without a reply"
+        reply += chunk
+    return reply
+
+
+PATIENT = serving.Patience(drain_s=1.5)
+
+
+@pytest.fixture
+def patient() -> Iterator[Threaded]:
+    threaded = Threaded(PATIENT)
+    threaded.thread.start()
+    yield threaded
+    threaded.server.stop()
+    threaded.thread.join()
+
+
+@contextmanager
+def every_place(threaded: Threaded, further: bytes) -> Iterator[list[socket.socket]]:
+    """Take as many connections as there are, each asked once; `further` is what each sends then."""
+    with ExitStack() as held:
+        connections = []
+        # Two of the places are the server's own.
+        for _ in range(serving.CONNECTIONS - 2):
+            connections.append(held.enter_context(threaded.connect()))
+            ask(connections[-1])
+            connections[-1].sendall(further)
+        yield connections
+
+
+def test_who_holds_every_connection_and_asks_nothing_keeps_nobody_out(patient):
+    with every_place(patient, b"") as held:
+        started = time.monotonic()
+        for _ in range(20):
+            with patient.connect() as honest:
+                assert ask(honest).startswith(b"HTTP/1.1 200 OK")
+
+        assert time.monotonic() - started < 5
+        # Who has asked last keeps its place, who has been quiet for longest has lost it.
+        assert ask(held[-1]).startswith(b"HTTP/1.1 200 OK")
+        assert held[0].recv(1) == b""
+
+
+def test_who_holds_every_connection_in_the_midst_of_a_request_keeps_nobody_out(patient):
+    with every_place(patient, b"GET / HT"):
+        started = time.monotonic()
+        for _ in range(20):
+            with patient.connect() as honest:
+                assert ask(honest).startswith(b"HTTP/1.1 200 OK")
+
+        assert time.monotonic() - started < serving.HURRY_S + 5
 
 
 def test_sigterm_ends_the_process_with_status_0_and_without_waiting_for_idle_connections(running_server):
