@@ -10,8 +10,11 @@ import click
 from click.testing import CliRunner
 
 from app.cli import main
+from app.errors import ERROR_FORMAT, status_of
+from app.framing import BODY_BYTES
 from continuity import limits, wire
 from continuity.decisions.beginning import Reason
+from continuity.errors import error_from_code
 
 ROOT = Path(__file__).resolve().parent.parent
 LINK = re.compile(r"\[[^\]]+\]\(([^)#:]+)(?:#[^)]*)?\)")
@@ -109,3 +112,19 @@ def test_the_readme_lists_every_command_and_no_other():
     section = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Commands")[2].partition("\n## ")[0]
 
     assert set(NOUN.findall(section)) == set(main.list_commands(click.Context(main)))
+
+
+def test_what_the_example_of_a_proxy_answers_by_itself_is_what_the_server_would_say():
+    text = (ROOT / "docs/deploy/nginx.conf").read_text(encoding="utf-8")
+    answers = {int(status): json.loads(body) for status, body in re.findall(r"return (\d+) '(.+)';", text)}
+
+    assert int(re.findall(r"client_max_body_size +(\d+);", text)[0]) == BODY_BYTES
+    assert set(answers) == {413, 429, 503}
+    for status, answer in answers.items():
+        error = error_from_code(answer["error"]["code"], answer["error"]["message"])
+        assert error.code == answer["error"]["code"]
+        assert status_of(error) == status
+        assert answer["format"] == ERROR_FORMAT
+        assert answer["request_id"] == "req_$request_id"
+    # A client comes again when it is told when.
+    assert text.count("Retry-After") == 2
