@@ -300,9 +300,13 @@ class CreateWorkflow:
             raise fields.fail("operations", f"at most {limits.DEFINITION_BYTES} bytes in canonical form")
         return request
 
+    def definitions(self) -> tuple[bytes, ...]:
+        """Return the canonical definition of each operation, in their order."""
+        return tuple(canonical_bytes(operation.to_json()) for operation in self.operations)
+
     def definition_bytes(self) -> bytes:
         """Return the canonical definition; two definitions are the same when these bytes are."""
-        return canonical_bytes([operation.to_json() for operation in self.operations])
+        return b"[" + b",".join(self.definitions()) + b"]"
 
 
 def _operations(fields: Fields) -> tuple[OperationDefinition, ...]:

@@ -33,6 +33,21 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class Begun:
+    """What a begin has come to.
+
+    Attributes:
+        reply: For whoever asked.
+        workflow: The workflow after it.
+        operation: The operation after it.
+    """
+
+    reply: dict[str, Any]
+    workflow: Workflow
+    operation: Operation
+
+
+@dataclass(frozen=True, slots=True)
 class Attempts:
     """Use cases of workers and coordinators.
 
@@ -67,13 +82,11 @@ class Attempts:
 
         def work(connection: Connection) -> dict[str, Any]:
             opened = self.ledger.lock(connection, caller, workflow_id)
-            return self.begin_opened(connection, caller, opened, request)
+            return self.begin_opened(connection, caller, opened, request).reply
 
         return self.tally.begun(self.store.write(work))
 
-    def begin_opened(
-        self, connection: Connection, caller: Caller, opened: Opened, request: BeginRequest
-    ) -> dict[str, Any]:
+    def begin_opened(self, connection: Connection, caller: Caller, opened: Opened, request: BeginRequest) -> Begun:
         """Decide a begin on a workflow that is locked and open. For `Workflows.create` as well."""
         found = self.ledger.operation_with_definition(connection, opened, request.name)
         reading = self.ledger.read_clock(found.database_us)
@@ -81,7 +94,7 @@ class Attempts:
         question = Question(opened.workflow, found.operation, opened.vault, request.attempt_id, now_us, reading)
         verdict = decide_begin(question)
         if verdict.mode is None:
-            return self._refusal(connection, opened, question, verdict)
+            return Begun(self._refusal(connection, opened, question, verdict), opened.workflow, found.operation)
         self.ledger.require_room()
         token = new_lease_token()
         event = AttemptGranted(
@@ -90,7 +103,7 @@ class Attempts:
         )  # fmt: skip
         workflow, operation = self.ledger.record(connection, opened, found, event)
         run_links.note(connection, self.ledger.vault, opened, found.operation, run_id=request.run_id)
-        return _grant(workflow, operation, verdict, found, token)
+        return Begun(_grant(workflow, operation, verdict, found, token), workflow, operation)
 
     def _refusal(self, connection: Connection, opened: Opened, question: Question, verdict: Verdict) -> dict[str, Any]:
         operation = question.operation

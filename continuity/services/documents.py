@@ -62,15 +62,29 @@ def view(connection: Connection, opened: Opened, operations: Sequence[Operation]
     """
     written = definitions(connection, opened)
     receipts = _receipts(connection, opened)
-    workspace = connection.execute(statements.WORKSPACE_NAME, {"workspace_pk": opened.origin.workspace_pk}).scalar_one()
-    return {
-        **_head(opened, operations, workspace=workspace, now_us=now_us),
-        "definitions": written,
-        "operations": [
-            {**definition, **_operation(operation, receipts)}
-            for definition, operation in zip(written, operations, strict=True)
-        ],
-    }
+    workspace = workspace_name(connection, opened.origin.workspace_pk)
+    return _view(opened, operations, written, receipts, workspace=workspace, now_us=now_us)
+
+
+def new_view(
+    opened: Opened, operations: Sequence[Operation], written: Sequence[bytes], *, workspace: str, now_us: int
+) -> dict[str, Any]:
+    """Return the view of a workflow that was created just now: what `view` would read back.
+
+    Args:
+        opened: The workflow as it was committed.
+        operations: Its operations, as they were committed; none of them has a receipt.
+        written: Their definitions in canonical form.
+        workspace: Name of its workspace.
+        now_us: When.
+    """
+    return _view(opened, operations, [json.loads(each) for each in written], {}, workspace=workspace, now_us=now_us)
+
+
+def workspace_name(connection: Connection, workspace_pk: int) -> str:
+    """Return the name of a workspace, which it keeps for ever."""
+    name: str = connection.execute(statements.WORKSPACE_NAME, {"workspace_pk": workspace_pk}).scalar_one()
+    return name
 
 
 def current(connection: Connection, ledger: Ledger, caller: Caller, workflow_id: str) -> dict[str, Any]:
@@ -162,6 +176,20 @@ def _past(opened: Opened, row: AnyRow, names: Sequence[str]) -> dict[str, Any]:
     if "ordinal" in value:
         entry["name"] = names[value["ordinal"]]
     return {**entry, **{name: child for name, child in value.items() if name not in _HIDDEN}}
+
+
+def _view(
+    opened: Opened, operations: Sequence[Operation], written: Sequence[dict[str, Any]], receipts: Receipts, *,
+    workspace: str, now_us: int,
+) -> dict[str, Any]:  # fmt: skip
+    return {
+        **_head(opened, operations, workspace=workspace, now_us=now_us),
+        "definitions": written,
+        "operations": [
+            {**definition, **_operation(operation, receipts)}
+            for definition, operation in zip(written, operations, strict=True)
+        ],
+    }
 
 
 def _head(opened: Opened, operations: Sequence[Operation], *, workspace: str, now_us: int) -> dict[str, Any]:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,7 +13,6 @@ from continuity.decisions import records
 from continuity.decisions.events import EventKind
 from continuity.decisions.model import Operation, Standing, Workflow
 from continuity.decisions.phases import standpoint
-from continuity.jsontext import canonical_bytes
 from continuity.limits import SECOND_US
 from continuity.services import chains
 from continuity.services.callers import Caller, CallerKind
@@ -40,14 +38,14 @@ class Draft:
         workflow: Its head.
         origin: What never changes about it.
         operations: Its operations, in their order.
-        definitions: What each was defined as, in the same order.
+        definitions: What each was defined as, in canonical form and in the same order.
         actor: Who creates it, as events name people and programs.
     """
 
     workflow: Workflow
     origin: Origin
     operations: tuple[Operation, ...]
-    definitions: tuple[Mapping[str, Any], ...]
+    definitions: tuple[bytes, ...]
     actor: str
 
 
@@ -105,8 +103,7 @@ def new_draft(caller: Caller, request: CreateWorkflow, facts: VaultFacts, *, own
         creator_role=caller.kind.value,
         created_us=now_us,
     )
-    definitions = tuple(definition.to_json() for definition in request.operations)
-    return Draft(workflow, origin, operations, definitions, caller.actor)
+    return Draft(workflow, origin, operations, request.definitions(), caller.actor)
 
 
 def new_operation(definition: OperationDefinition, *, ordinal: int, epoch: int) -> Operation:
@@ -143,7 +140,7 @@ def seal_draft(key: PartitionKey, draft: Draft) -> Sealed:
             for operation in draft.operations
         ],
         definitions=[
-            key.seal(canonical_bytes(value), place=definition_place(workflow_id, ordinal))
+            key.seal(value, place=definition_place(workflow_id, ordinal))
             for ordinal, value in enumerate(draft.definitions)
         ],
     )

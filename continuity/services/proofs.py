@@ -179,7 +179,7 @@ def count(
 
 def read_counters(connection: Connection, vault: Vault, owner_pk: int) -> Counters:
     """Lock a coordinator's counters and read them. Raises as `proved_counters`."""
-    row = connection.execute(statements.LOCKED, {"owner_pk": owner_pk}).one_or_none()
+    row = statements.LOCKED.one_or_none(connection, {"owner_pk": owner_pk})
     if row is None:
         raise IntegrityError("A coordinator's row is not there. Nothing was done.")
     return proved_counters(vault, row)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy.exc import IntegrityError as ConstraintError
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from continuity.decisions.model import VaultFacts
-    from continuity.services.attempts import Attempts
+    from continuity.services.attempts import Attempts, Begun
     from continuity.services.audit import AuditLog
     from continuity.services.ledger import Ledger
     from continuity.services.proofs import Counters
@@ -36,6 +36,23 @@ if TYPE_CHECKING:
 WORKFLOW_FORMAT: Final = 3
 """Format of a vault that holds workflows; the first of them opts it in."""
 _WORD: Final = re.compile(r"[a-z0-9]+")
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """What a creation has come to.
+
+    Attributes:
+        opened: The workflow before its begin.
+        begun: What its begin has come to, where one was asked for.
+        draft: What was inserted; None for a workflow that was known.
+        workspace: Name of its workspace.
+    """
+
+    opened: Opened
+    begun: Begun | None
+    draft: Draft | None
+    workspace: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +71,14 @@ class Workflows:
     attempts: Attempts
     audit: AuditLog
     _namespaces: dict[int, int] = field(default_factory=dict, repr=False)
+    _workspaces: dict[int, str] = field(default_factory=dict, repr=False)
 
     def create(self, caller: Caller, request: CreateWorkflow) -> dict[str, Any]:
         """Create a workflow, or find the one of the same key and definition.
 
         Returns:
-            Its view, read afterwards; with ``begin`` in the request also ``begin``, decided in the same
-            transaction. Durable when this returns.
+            Its view; with ``begin`` in the request also ``begin``, decided in the same transaction. Durable when
+            this returns.
 
         Raises:
             MalformedError: A coordinator's workflow of more than one operation. Nothing has happened.
@@ -73,23 +91,29 @@ class Workflows:
             UnavailableError: Storage cannot answer; asking again is safe.
             VaultError: What a known key has behind it does not open.
 
-        The view is read after the commit. If the vault is locked or storage fails just there, the workflow is
-        there and a grant is one whose reply was lost.
+        The view of a known one is read after the commit. If the vault is locked or storage fails just there, a grant
+        is one whose reply was lost.
         """
         if caller.kind is CallerKind.COORDINATOR:
             coordinators.require_one_operation(len(request.operations))
 
-        def work(connection: Connection) -> tuple[str, dict[str, Any] | None]:
+        def work(connection: Connection) -> _Made:
             return self._create(connection, caller, request)
 
         try:
-            workflow_id, begun = self.store.write(work)
+            made = self.store.write(work)
         except ConstraintError:
             # Somebody created the same key between our look and our insert: look again.
-            workflow_id, begun = self.store.write(work)
+            made = self.store.write(work)
+        view = self._view_of(made, caller)
+        return view if made.begun is None else {**view, "begin": self.attempts.tally.begun(made.begun.reply)}
+
+    def _view_of(self, made: _Made, caller: Caller) -> dict[str, Any]:
+        if made.draft is not None:
+            return _new_view(made, made.draft)
         # After the commit: what a known key has behind it must not keep other writers waiting.
-        view = self.store.read(lambda connection: documents.current(connection, self.ledger, caller, workflow_id))
-        return view if begun is None else {**view, "begin": self.attempts.tally.begun(begun)}
+        workflow_id = made.opened.workflow_id
+        return self.store.read(lambda connection: documents.current(connection, self.ledger, caller, workflow_id))
 
     def view(self, caller: Caller, workflow_id: str) -> dict[str, Any]:
         """Return the view of a workflow and its history.
@@ -120,17 +144,15 @@ class Workflows:
 
     # ---- creating
 
-    def _create(
-        self, connection: Connection, caller: Caller, request: CreateWorkflow
-    ) -> tuple[str, dict[str, Any] | None]:
-        """Create or find a workflow inside a writing transaction; returns its id and what its begin was answered."""
-        row = connection.execute(statements.LOCKED_VAULT).one()
+    def _create(self, connection: Connection, caller: Caller, request: CreateWorkflow) -> _Made:
+        """Create or find a workflow inside a writing transaction, and decide its begin."""
+        [row] = statements.LOCKED_VAULT_HOT.all(connection, {})
         facts = self.ledger.facts(row)
         owner_pk = caller.owner_pk or self._namespace(connection, caller.home_workspace)
         key_ix = self.ledger.vault.index("workflow_key", owner_pk, request.workflow_key)
         definition_ix = self.ledger.vault.index("definition", request.definition_bytes())
-        known = connection.execute(statements.LOCKED_HEAD_BY_KEY, {"key_ix": key_ix}).one_or_none()
-        has_opted_in = False
+        known = statements.LOCKED_HEAD_BY_KEY_HOT.one_or_none(connection, {"key_ix": key_ix})
+        has_opted_in, draft = False, None
         if known is not None:
             opened = self._known(connection, known, caller, request, definition_ix)
         elif request.only_known:
@@ -155,7 +177,7 @@ class Workflows:
             begun = self._begin(connection, caller, opened, request.begin, is_known=known is not None)
         if has_opted_in:
             self._note_opt_in(connection, caller)
-        return opened.workflow_id, begun
+        return _Made(opened, begun, draft, self._workspace(connection, opened.origin.workspace_pk))
 
     def _known(
         self, connection: Connection, row: AnyRow, caller: Caller, request: CreateWorkflow, definition_ix: bytes
@@ -175,7 +197,7 @@ class Workflows:
 
     def _begin(
         self, connection: Connection, caller: Caller, opened: Opened, request: BeginRequest, *, is_known: bool
-    ) -> dict[str, Any]:
+    ) -> Begun:
         try:
             return self.attempts.begin_opened(connection, caller, opened, request)
         except ConflictError as error:
@@ -197,6 +219,13 @@ class Workflows:
         return statements.ensure_owner(
             connection, {"workspace_pk": workspace_pk, "kind": OPERATORS, "principal_ix": principal_ix}
         )
+
+    def _workspace(self, connection: Connection, workspace_pk: int) -> str:
+        """Return the name of a workspace, which never changes."""
+        name = self._workspaces.get(workspace_pk)
+        if name is None:
+            name = self._workspaces[workspace_pk] = documents.workspace_name(connection, workspace_pk)
+        return name
 
     def _note_opt_in(self, connection: Connection, caller: Caller) -> None:
         """Write that the vault's format was raised; the audit head is locked last."""
@@ -257,6 +286,17 @@ class Workflows:
     def term_indexes(self, words: Iterable[str]) -> list[bytes]:
         """Return the blind indexes of words, in a fixed order."""
         return sorted(self.ledger.vault.index("term", word) for word in words)
+
+
+def _new_view(made: _Made, draft: Draft) -> dict[str, Any]:
+    """Return the view of a new workflow as it was committed: its draft, and its begin."""
+    opened, operations = made.opened, list(draft.operations)
+    if made.begun is not None:
+        opened = replace(opened, workflow=made.begun.workflow)
+        operations[made.begun.operation.ordinal] = made.begun.operation
+    return documents.new_view(
+        opened, operations, draft.definitions, workspace=made.workspace, now_us=draft.origin.created_us
+    )
 
 
 def words_of(workflow_key: str, names: Iterable[str]) -> set[str]:

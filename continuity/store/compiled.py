@@ -1,8 +1,8 @@
 """Statements of the hot path: built by SQLAlchemy, compiled once, run on the driver's own cursor.
 
 A decision is six or seven small statements. What SQLAlchemy does around each of them (events, contexts,
-result objects) costs more than SQLite needs to run it, so begin, outcome and the look-up of a credential
-leave that out. Everything else keeps to ``connection.execute``.
+result objects) costs more than SQLite needs to run it, so create, begin, outcome and the look-up of a
+credential leave that out. Everything else keeps to ``connection.execute``.
 
 Rules:
 
@@ -26,9 +26,10 @@ from sqlalchemy import exc
 from continuity.store.sqlite import BEGIN
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from sqlalchemy import Connection
+    from sqlalchemy.sql.dml import ReturningInsert
 
 _STATEMENT_NAME: Final = "Row"
 
@@ -36,16 +37,18 @@ _STATEMENT_NAME: Final = "Row"
 class Compiled:
     """One statement. Safe to share between threads and engines."""
 
-    def __init__(self, statement: sa.Select[*tuple[Any, ...]] | sa.Update | sa.Insert) -> None:
+    def __init__(
+        self, statement: sa.Select[*tuple[Any, ...]] | ReturningInsert[*tuple[Any, ...]] | sa.Update | sa.Insert
+    ) -> None:
         """Keep the statement; it is compiled when a dialect needs it first."""
         self._statement = statement
         self._texts: dict[str, _Text] = {}
-        columns = statement.selected_columns.keys() if isinstance(statement, sa.Select) else ()
+        columns = [str(name) for name in statement.exported_columns.keys()]  # noqa: SIM118 - of columns, not a dict
         row: Any = namedtuple(_STATEMENT_NAME, columns)  # type: ignore[misc]  # noqa: PYI024 - columns are data
         self._make = row._make
 
     def all(self, connection: Connection, parameters: Mapping[str, Any]) -> list[Any]:
-        """Run a SELECT; returns all rows, whose columns are read by name."""
+        """Run a SELECT, or what returns rows as one does; returns all of them, whose columns are read by name."""
         cursor = self._execute(connection, parameters)
         rows = [self._make(row) for row in cursor.fetchall()]
         cursor.close()
@@ -63,13 +66,26 @@ class Compiled:
         cursor.close()
         return count
 
+    def run_each(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Run an INSERT or UPDATE once for each of some rows, at least one."""
+        if connection.dispatch.before_cursor_execute:
+            connection.execute(self._statement, [dict(row) for row in rows])
+            return
+        text = self._text(connection)
+        cursor = execute_each(connection, text.sql, [text.values(row) for row in rows])
+        cursor.close()
+
     def _execute(self, connection: Connection, parameters: Mapping[str, Any]) -> Any:
         if connection.dispatch.before_cursor_execute:
             return connection.execute(self._statement, dict(parameters))
+        text = self._text(connection)
+        return execute(connection, text.sql, text.values(parameters))
+
+    def _text(self, connection: Connection) -> _Text:
+        """Return the statement as this connection's database reads it, the transaction begun."""
         if connection.connection.info.get(BEGIN) != "" and not connection.in_transaction():
             connection.begin()
-        text = self._texts.get(connection.dialect.name) or self._compile(connection)
-        return execute(connection, text.sql, text.values(parameters))
+        return self._texts.get(connection.dialect.name) or self._compile(connection)
 
     def _compile(self, connection: Connection) -> _Text:
         compiled = self._statement.compile(dialect=connection.dialect)
@@ -106,6 +122,16 @@ def execute(connection: Connection, sql: str, values: Any) -> Any:
         return driver_connection.execute(sql, values)  # type: ignore[union-attr]
     except connection.dialect.loaded_dbapi.Error as error:
         raise _translated(connection, sql, error) from error
+
+
+def execute_each(connection: Connection, sql: str, rows: Sequence[Any]) -> Any:
+    """Run one statement on the driver's cursor with the values of each row. Returns and raises as `execute`."""
+    cursor = connection.connection.dbapi_connection.cursor()  # type: ignore[union-attr]
+    try:
+        cursor.executemany(sql, rows)
+    except connection.dialect.loaded_dbapi.Error as error:
+        raise _translated(connection, sql, error) from error
+    return cursor
 
 
 def _translated(connection: Connection, sql: str, error: Exception) -> BaseException:

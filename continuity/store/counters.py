@@ -23,7 +23,9 @@ COLUMNS: Final = (
     owners.c.proof.label("owner_proof"),
 )
 _COORDINATORS: Final = owners.c.kind == "continuity_coordinator"
-LOCKED: Final = sa.select(*COLUMNS).where(owners.c.owner_pk == bindparam("owner_pk")).with_for_update(key_share=True)
+LOCKED: Final = Compiled(
+    sa.select(*COLUMNS).where(owners.c.owner_pk == bindparam("owner_pk")).with_for_update(key_share=True)
+)
 ALL: Final = sa.select(*COLUMNS).where(_COORDINATORS).order_by(owners.c.owner_pk)
 UNPROVED: Final = ALL.where(owners.c.proof.is_(None))
 _KIND: Final = sa.select(owners.c.kind).where(owners.c.owner_pk == bindparam("owner_pk"))

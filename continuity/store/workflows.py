@@ -229,6 +229,25 @@ _UPDATE_OPERATION_HOT: Final = Compiled(_UPDATE_OPERATION)
 _INSERT_EVENT_HOT: Final = Compiled(sa.insert(events))
 _INSERT_RECEIPT_HOT: Final = Compiled(sa.insert(receipts))
 
+LOCKED_VAULT_HOT: Final = Compiled(LOCKED_VAULT)
+LOCKED_HEAD_BY_KEY_HOT: Final = Compiled(LOCKED_HEAD_BY_KEY)
+_INSERT_PARTITION_HOT: Final = Compiled(sa.insert(partitions))
+_INSERT_WORKFLOW_HOT: Final = Compiled(
+    sa.insert(workflows)
+    .values({
+        name: bindparam(name)
+        for name in (
+            "workflow_id", "workspace_pk", "owner_pk", "key_ix", "definition_ix", "enabled", "ever_enabled",
+            "operation_count", "done_prefix", "revision", "clock_high_water", "phase", "phase_due_at",
+            "phase_after_due", "created_at", "changed_at", "epoch", "retained_bytes", "reserved_bytes", "sealed_head",
+        )
+    })
+    .returning(workflows.c.workflow_pk)
+)  # fmt: skip
+_INSERT_OPERATION_HOT: Final = Compiled(sa.insert(operations))
+_INSERT_DEFINITION_HOT: Final = Compiled(sa.insert(definitions))
+_INSERT_TERM_HOT: Final = Compiled(sa.insert(terms))
+
 
 def update_workflow(connection: Connection, workflow_pk: int, values: Mapping[str, Any]) -> None:
     """Write the changing columns of one workflow; `values` names every one of them."""
@@ -269,7 +288,7 @@ def insert_workflow(
     Args:
         connection: Inside `Store.write`.
         partition: Row of its data key.
-        workflow: Row of the workflow, without its ``workflow_pk``.
+        workflow: Row of the workflow, without its ``workflow_pk`` and what only a deletion writes.
         operation_rows: Rows of its operations, without ``workflow_pk``.
         definition_rows: Rows of their definitions, without ``workflow_pk``.
         term_indexes: Blind indexes of its words, distinct.
@@ -280,17 +299,14 @@ def insert_workflow(
     Raises:
         sqlalchemy.exc.IntegrityError: The key exists already. Nothing has happened once `write` has left.
     """
-    connection.execute(sa.insert(partitions), dict(partition))
-    inserted = connection.execute(sa.insert(workflows), dict(workflow)).inserted_primary_key
-    if inserted is None:  # pragma: no cover - both drivers return it
-        raise RuntimeError("the database returned no primary key")
-    workflow_pk = int(inserted[0])
-    place = {"workflow_pk": workflow_pk}
-    connection.execute(sa.insert(operations), [{**row, **place} for row in operation_rows])
-    connection.execute(sa.insert(definitions), [{**row, **place} for row in definition_rows])
+    _INSERT_PARTITION_HOT.run(connection, partition)
+    [inserted] = _INSERT_WORKFLOW_HOT.all(connection, workflow)
+    place = {"workflow_pk": inserted.workflow_pk}
+    _INSERT_OPERATION_HOT.run_each(connection, [{**row, **place} for row in operation_rows])
+    _INSERT_DEFINITION_HOT.run_each(connection, [{**row, **place} for row in definition_rows])
     workspace = {"workspace_pk": workflow["workspace_pk"], **place}
-    connection.execute(sa.insert(terms), [{"term_ix": index, **workspace} for index in term_indexes])
-    return workflow_pk
+    _INSERT_TERM_HOT.run_each(connection, [{"term_ix": index, **workspace} for index in term_indexes])
+    return int(inserted.workflow_pk)
 
 
 def ensure_owner(connection: Connection, values: Mapping[str, Any]) -> int:

@@ -7,6 +7,7 @@ import threading
 import pytest
 import sqlalchemy as sa
 
+from app.replies import json_bytes
 from continuity import limits
 from continuity.errors import ConflictError, MalformedError
 from continuity.services.drafts import new_operation
@@ -90,6 +91,60 @@ def test_creation_and_first_begin_are_one(at):
     assert (
         at.create("two", activate=False, begin=BEGIN)["begin"]["reason"] == "workflow_disabled_or_capture_unavailable"
     )
+
+
+KINDS = {
+    "one that waits for review": {"activate": False},
+    "one that may run": {},
+    "several operations": {"operations": TWO},
+    "a query that may find nothing": {"operations": [{**ONE[0], "capability": "query",
+                                                      "absence_final_after_seconds": 0.1234567}]},
+    "a key that is honoured": {"operations": [{**ONE[0], "capability": ["idempotent", "query"],
+                                               "retention_seconds": 86_400.0, "timeout_seconds": 2.5}]},
+    "numbers and words": {"operations": [{**ONE[0], "arguments": {"z": 1.0, "a": [1e300, -0.0, None, True, "ä\u2028"],
+                                                                  "\U0001f600": {}}}]},
+    "begun": {"begin": BEGIN},
+    "begun, of several operations": {"operations": TWO, "begin": BEGIN},
+    "begun too early": {"operations": TWO, "begin": {**BEGIN, "name": "announce"}},
+    "begun though it waits for review": {"activate": False, "begin": BEGIN},
+}  # fmt: skip
+
+
+OF_ONE = [name for name, asked in KINDS.items() if len(asked.get("operations", ONE)) == 1]
+
+
+@pytest.mark.parametrize("is_restored", [False, True])
+@pytest.mark.parametrize(
+    ("who", "kind"), [("operator", kind) for kind in KINDS] + [("coordinator", kind) for kind in OF_ONE]
+)
+def test_what_a_creation_answers_is_what_is_read_back(at, who, kind, is_restored):
+    asked, by = KINDS[kind], at.coordinator() if who == "coordinator" else at.operator
+    if is_restored:
+        at.home.set_vault(epoch=2, restored_at=at.clock.now_us(), recovery_open=True)
+
+    made = at.create("one", by=by, **asked)
+
+    begun = made.pop("begin", None)
+    read = at.view(made["workflow_id"], by=by)
+    read.pop("history")
+    assert json_bytes(made) == json_bytes(read)
+    assert (begun is not None) == ("begin" in asked)
+    # And what a repeat is told, which is read from the database.
+    assert json_bytes(at.create("one", by=by, **{**asked, "begin": None})) == json_bytes(read)
+
+
+def test_a_new_workflow_is_answered_without_reading_it_back(at):
+    at.create("one")
+    statements = []
+    sa.event.listen(at.store.engine, "before_cursor_execute", lambda *told: statements.append(told[2]))
+
+    at.create("two", begin=BEGIN)
+
+    assert not [text for text in statements[statements.index(last_insert(statements)) :] if text.startswith("SELECT")]
+
+
+def last_insert(statements: list[str]) -> str:
+    return [text for text in statements if text.startswith(("INSERT", "UPDATE"))][-1]
 
 
 def test_without_full_capture_nothing_is_created(at):

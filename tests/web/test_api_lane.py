@@ -93,6 +93,57 @@ def test_every_body_is_answered_the_same_both_ways(world, ways, name, asked):
     assert lane == flask
 
 
+CREATIONS = {
+    "created": {"workflow_key": "lane", "operations": [{"name": "publish", "tool": "post"}], "activate": True},
+    "another definition": {"workflow_key": "lane", "operations": [{"name": "publish", "tool": "other"}]},
+    "an unknown key": {"workflow_key": "nowhere", "operations": [{"name": "a", "tool": "t"}], "only_known": True},
+    "no operations": {"workflow_key": "lane", "operations": []},
+    "a field too many": {"workflow_key": "lane", "operations": [{"name": "a", "tool": "t"}], "more": 1},
+    "begun again": {"workflow_key": "lane", "operations": [{"name": "publish", "tool": "post"}], "begin": ATTEMPT},
+}
+
+
+@pytest.mark.parametrize("who", WHO)
+def test_everybody_who_creates_is_told_the_same_both_ways(world, ways, who):
+    headers = world.ask_as(who, world.target("paused")).headers
+
+    lane, flask = both(ways, "/v1/continuity", {"json": CREATIONS["created"], "headers": headers})
+
+    assert lane == flask
+
+
+@pytest.mark.parametrize("body", CREATIONS.values(), ids=CREATIONS)
+def test_every_creation_is_answered_the_same_both_ways(world, ways, body):
+    headers = world.ask_as("operator", world.target("paused")).headers
+    told(ways[0], "/v1/continuity", {"json": CREATIONS["created"], "headers": headers})
+
+    lane, flask = both(ways, "/v1/continuity", {"json": body, "headers": headers})
+
+    assert lane == flask
+
+
+@pytest.mark.parametrize("name", [name for name, asked in ASKED.items() if "data" in asked])
+def test_every_body_of_a_creation_is_answered_the_same_both_ways(world, ways, name):
+    asked = {**ASKED[name], "data": ASKED[name]["data"] * (20 if name == "too large" else 1)}
+    headers = {**asked.get("headers", {}), **world.ask_as("operator", world.target("paused")).headers}
+
+    lane, flask = both(ways, "/v1/continuity", {**asked, "headers": headers})
+
+    assert lane == flask
+
+
+def test_creating_goes_past_flask(world, monkeypatch):
+    def defect(*_):
+        raise AssertionError("Flask was asked")
+
+    monkeypatch.setattr(world.site.app, "full_dispatch_request", defect)
+    headers = world.ask_as("operator", world.target("paused")).headers
+
+    status, _, body = told(Client(world.site.app), "/v1/continuity", {"json": CREATIONS["created"], "headers": headers})
+
+    assert (status, b'"workflow_id":"wf_' in body) == ("200 OK", True)
+
+
 def test_a_grant_has_the_same_fields_and_headers_both_ways(world, ways):
     replies = []
     for way in ways:
