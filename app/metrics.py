@@ -4,10 +4,12 @@ Rules:
 
 * Labels are words of the protocol and statuses. No id, name, address, actor or content is in them, so there are few
   series, and whoever may see numbers learns nothing else.
-* Counting stands in every request's way: one addition under a lock of the metric's own, nothing that waits.
+* Counting would stand in every request's way, in ten places of the library. So it is noted, and done by the scrape, and
+  once a second by the housekeeping: nothing waits for it, and nothing is lost.
 * What the database is asked for is asked by the scrape alone, at most every `KEPT_S` however often it is scraped, and
   in parts of an index that are short: what has ended is not counted.
-* With several worker processes the numbers of all of them are added up, whichever answers.
+* With several worker processes the numbers of all of them are added up, whichever answers. There each counts at once,
+  as it does not hear of the scrape of another one.
 
 Source: wire.md; docs/metrics.md lists every metric.
 """
@@ -17,10 +19,11 @@ from __future__ import annotations
 import os
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import sqlalchemy as sa
 from prometheus_client import (
@@ -52,6 +55,10 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _SHARED_FOLDER: Final = "PROMETHEUS_MULTIPROC_DIR"
 """Where the library lets several processes add up."""
 KEPT_S: Final = 10.0
+SETTLE_S: Final = 1.0
+"""How often what was noted is counted though nobody scrapes."""
+_NOTED_MOST: Final = 10_000
+"""Whoever notes this much counts all of it."""
 # When each series began: a second series beside each, of no use to whoever has the first.
 disable_created_metrics()
 _COMMIT_BUCKETS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
@@ -60,6 +67,31 @@ _UNIT_BUCKETS: Final = (1, 2, 4, 8, 16, 32, 64)
 _OPEN: Final = tuple(phase.value for phase in Phase if phase not in {Phase.DONE, Phase.ENDED})
 _THREADS: Final = ("running", "waiting", "needs_attention")
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+
+
+class _Notes:
+    """What is to be counted. Safe to share between threads."""
+
+    def __init__(self, *, counts_at_once: bool) -> None:
+        self._counts_at_once = counts_at_once
+        self._noted: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
+        self._settling = threading.Lock()
+
+    def add(self, count: Callable[..., object], *values: Any) -> None:
+        """Let `count` be called with `values` soon."""
+        if self._counts_at_once:
+            count(*values)
+            return
+        self._noted.append((count, values))
+        if len(self._noted) >= _NOTED_MOST:
+            self.settle()
+
+    def settle(self) -> None:
+        """Count what was noted before."""
+        with self._settling:
+            for _ in range(len(self._noted)):
+                count, values = self._noted.popleft()
+                count(*values)
 
 
 class Metrics:
@@ -83,28 +115,43 @@ class Metrics:
         )
         self._units = Histogram("commit_units", "Units made durable by one commit.", buckets=_UNIT_BUCKETS, **make)
         self._events = Counter("observation_events", "Observation events, by result.", ("result",), **make)
+        self._notes = _Notes(counts_at_once=_SHARED_FOLDER in os.environ)
         self.tally = Tally(
-            lambda action, reason: self._decisions.labels(action, reason).inc(),
-            lambda status, reason: self._outcomes.labels(status, reason).inc(),
+            lambda action, reason: self._notes.add(self._count, self._decisions, (action, reason)),
+            lambda status, reason: self._notes.add(self._count, self._outcomes, (status, reason)),
         )
+
+    def settle(self) -> None:
+        """Count everything that has happened before; see `SETTLE_S`."""
+        self._notes.settle()
 
     def waited(self, seconds: float) -> None:
         """Count how long a unit waited."""
-        self._waits.observe(seconds)
+        self._notes.add(self._waits.observe, seconds)
 
     def committed(self, seconds: float, units: int) -> None:
         """Count a commit."""
-        self._commits.observe(seconds)
-        self._units.observe(units)
+        self._notes.add(self._count_commit, seconds, units)
 
     def requested(self, method: str, status: int, took_us: int) -> None:
         """Count a request. A method that HTTP does not know is ``other``, since anybody can make one up."""
-        self._requests.labels(method if method in _METHODS else "other", str(status)).inc()
-        self._took.observe(took_us / 1_000_000)
+        self._notes.add(self._count_request, method, status, took_us)
 
     def observed(self, result: str) -> None:
         """Count an observation event: ``accepted, replayed`` or ``refused``."""
-        self._events.labels(result).inc()
+        self._notes.add(self._count, self._events, (result,))
+
+    @staticmethod
+    def _count(counter: Counter, labels: tuple[str, ...]) -> None:
+        counter.labels(*labels).inc()
+
+    def _count_commit(self, seconds: float, units: int) -> None:
+        self._commits.observe(seconds)
+        self._units.observe(units)
+
+    def _count_request(self, method: str, status: int, took_us: int) -> None:
+        self._count(self._requests, (method if method in _METHODS else "other", str(status)))
+        self._took.observe(took_us / 1_000_000)
 
 
 @contextmanager
@@ -207,6 +254,7 @@ class Page:
 
     def text(self) -> bytes:
         """Return every metric; with several processes those of all of them added up."""
+        self._metrics.settle()
         counted = self._metrics.registry
         if _SHARED_FOLDER in os.environ:
             counted = CollectorRegistry()

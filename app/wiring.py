@@ -27,7 +27,7 @@ from app.auth.settings import AuthSettings
 from app.config import Settings
 from app.databases import check_schema, open_engine, open_observations
 from app.housekeeping import Housekeeping
-from app.metrics import Metrics, Page, Standing
+from app.metrics import SETTLE_S, Metrics, Page, Standing
 from app.room import require_for
 from app.thread_services import ThreadServices
 from app.vault_life import VaultLife
@@ -263,7 +263,7 @@ def _put_together(settings: Settings, store: Store, *, vault: Vault, keys: KeyPr
         threads=threads,
         observations=_observations(settings, clock, secret_keys=secret_keys, epoch=vaults.epoch(store)),
         housekeeping=_housekeeping(
-            auth, services, threads, sweeper=Sweeper(store, ledger), life=life, reapplying=reapplying
+            auth, services, threads, sweeper=Sweeper(store, ledger), life=life, reapplying=reapplying, metrics=metrics
         ),
         metrics=metrics,
         metrics_page=Page(metrics, Standing(store, clock)),
@@ -338,7 +338,7 @@ def _destroyers(services: Services, threads: ThreadServices) -> dict[str, Callab
 
 def _housekeeping(
     auth: auth_services.Auth, services: Services, threads: ThreadServices, *, sweeper: Sweeper, life: VaultLife,
-    reapplying: Reapplying,
+    reapplying: Reapplying, metrics: Metrics,
 ) -> Housekeeping:  # fmt: skip
     """Say what a serving process does by itself. The thread is started by whoever serves."""
     raised_us = 0
@@ -353,6 +353,7 @@ def _housekeeping(
 
     housekeeping = Housekeeping()
     housekeeping.add("clock_mark", raise_mark, interval_s=_MARK_S)
+    housekeeping.add("metrics", metrics.settle, interval_s=SETTLE_S)
     housekeeping.add("phases", sweeper.sweep, interval_s=_SWEEP_S)
     housekeeping.add("claims", threads.upkeep.expire_due, interval_s=_MARK_S)
     housekeeping.add("thread_deletions", threads.deletions.finish_all, interval_s=_TIDY_S)

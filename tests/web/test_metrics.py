@@ -133,6 +133,43 @@ def test_no_label_holds_what_somebody_wrote(site):
     assert target.workflow_id not in text
 
 
+def test_what_nobody_scrapes_is_counted_all_the_same(monkeypatch):
+    monkeypatch.setattr(metrics, "_NOTED_MOST", 4)
+    counted = metrics.Metrics()
+
+    for _ in range(3):
+        counted.requested("GET", 200, 5)
+    assert value(counted) is None
+    counted.requested("GET", 200, 5)
+    assert value(counted) == 4
+    counted.requested("GET", 200, 5)
+    counted.settle()
+    counted.settle()
+    assert value(counted) == 5
+
+
+def test_a_process_whose_folder_is_shared_counts_at_once():
+    with metrics.shared():
+        counted = metrics.Metrics()
+        counted.requested("GET", 200, 5)
+
+        assert value(counted) == 1
+
+
+def value(counted):
+    return counted.registry.get_sample_value("atmem_http_requests_total", {"method": "GET", "status": "200"})
+
+
+def test_a_server_counts_what_nobody_scrapes(site):
+    site.browser().send("GET", "/healthz")
+    assert value(site.wiring.metrics) is None
+
+    site.wiring.housekeeping.run_due()
+
+    assert value(site.wiring.metrics) == 1
+    assert metrics.SETTLE_S <= 1
+
+
 def test_counting_loses_nothing_between_threads(site):
     before = read(site).get(("atmem_http_requests_total", "200", "GET"), 0)
     threads = [
