@@ -20,7 +20,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-START_S = 30
+from tests.patience import PATIENCE_S
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -52,7 +53,7 @@ class RunningServer:
         parts = urlsplit(self.url)
         return str(parts.hostname), int(parts.port or 0)
 
-    def connect(self, *, timeout_s: float = 10) -> socket.socket:
+    def connect(self, *, timeout_s: float = PATIENCE_S) -> socket.socket:
         """Open a plain connection to it."""
         return socket.create_connection(self.address, timeout=timeout_s)
 
@@ -62,12 +63,12 @@ class RunningServer:
     def terminate(self) -> int:
         """Stop it as an operator would; return its exit status."""
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(timeout=START_S)
+        return self.process.wait(timeout=PATIENCE_S)
 
     def kill(self) -> None:
         """End it without a chance to tidy up, and wait until it is gone."""
         self.process.kill()
-        self.process.wait(timeout=START_S)
+        self.process.wait(timeout=PATIENCE_S)
 
 
 def environment(folder: Path, extra: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -114,14 +115,14 @@ def start(
         printed += line
         if line.startswith("}"):
             return RunningServer(process, json.loads(printed)["url"], instance, log)
-    process.wait(timeout=START_S)
+    process.wait(timeout=PATIENCE_S)
     raise AssertionError(f"the server did not start: {log.read_text()}")
 
 
 def stop(server: RunningServer) -> None:
     """End a server whatever state it is in."""
     server.process.kill()
-    server.process.wait(timeout=START_S)
+    server.process.wait(timeout=PATIENCE_S)
     if server.process.stdout is not None:
         server.process.stdout.close()
 

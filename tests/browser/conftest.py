@@ -10,12 +10,27 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Playwright, sync_playwright
+from playwright.sync_api import Browser, Playwright, expect, sync_playwright
 
 from tests.browser.visits import People, Visit, people_of
+from tests.patience import PATIENCE_MS
 from tests.servers import Instance, RunningServer, start, stop
 
 NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
+# No sandbox and no shared memory of a container's size. No GPU that is not there, and no process for it. Nothing is
+# asked of the network but by the pages.
+FLAGS = (
+    "--no-sandbox",
+    "--disable-dev-shm-usage",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+
+expect.set_options(timeout=PATIENCE_MS)
 
 
 def chromium(playwright: Playwright) -> str:
@@ -33,9 +48,7 @@ def chromium(playwright: Playwright) -> str:
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     with sync_playwright() as playwright:
-        started = playwright.chromium.launch(
-            executable_path=chromium(playwright), args=["--no-sandbox", "--disable-dev-shm-usage"]
-        )
+        started = playwright.chromium.launch(executable_path=chromium(playwright), args=FLAGS, timeout=PATIENCE_MS)
         yield started
         started.close()
 

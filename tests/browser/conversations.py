@@ -23,8 +23,9 @@ from examples.local_server import Records
 from tests.browser.visits import Visit, people_of
 from tests.crash.forks import Forks
 from tests.crash.stage import Stage, staged
+from tests.patience import PATIENCE_S, wait_for
 from tests.servers import Instance
-from tests.threads.town import ByHand, wait_for
+from tests.threads.town import ByHand
 
 SHOP = "order_support"
 OVER_S = 200
@@ -162,7 +163,7 @@ class Reader:
     def box(self) -> Locator:
         return self.page.locator("#say-content")
 
-    def stands(self, state: str, *, timeout_s: float = 10) -> None:
+    def stands(self, state: str, *, timeout_s: float = PATIENCE_S) -> None:
         """Wait until the page shows a state of the thread."""
         shown = self.page.locator("#conversation")
         expect(shown).to_have_attribute("data-state", state, timeout=timeout_s * 1_000)

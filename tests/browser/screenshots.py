@@ -10,15 +10,19 @@ import os
 from pathlib import Path
 from typing import Final
 
-from playwright.sync_api import Page
+from playwright.sync_api import Page, ViewportSize
+from playwright.sync_api import TimeoutError as NoPicture
+
+from tests.patience import PATIENCE_MS
 
 FOLDER: Final = "ATMEM_SCREENSHOTS"
 README_FOLDER: Final = Path("docs/images")
 KEPT: Final = frozenset({"account", "resume-work", "sign-in", "thread-interrupted", "workflow"})
 """Pages that the README shows."""
-WIDE: Final = {"width": 1280, "height": 800}
-NARROW: Final = {"width": 360, "height": 740}
+WIDE: Final[ViewportSize] = {"width": 1280, "height": 800}
+NARROW: Final[ViewportSize] = {"width": 360, "height": 740}
 _PAINTED_MS: Final = 100
+_TRIES: Final = 3
 LOOKS: Final = (("light", "light", WIDE), ("dark", "dark", WIDE), ("narrow", "light", NARROW))
 
 
@@ -36,9 +40,26 @@ def take(page: Page, name: str, folder: Path) -> list[Path]:
         page.evaluate("scrollTo(0, 0)")
         page.wait_for_timeout(_PAINTED_MS)
         path = target / f"{name}-{look}.png"
-        page.screenshot(path=path, full_page=True, animations="disabled")
+        _picture(page, path, size)
         taken.append(path)
     page.emulate_media(color_scheme="light")
     page.set_viewport_size(WIDE)
     page.evaluate("scrolled => scrollTo(0, scrolled)", scrolled)
     return taken
+
+
+def _picture(page: Page, path: Path, size: ViewportSize) -> None:
+    """Take one picture. A headless Chromium that is short of time may never paint again after its page has changed.
+
+    Then no patience helps, and one more change does: a picture is no assertion, so it is tried again.
+    """
+    for left in reversed(range(_TRIES)):
+        try:
+            page.screenshot(path=path, full_page=True, animations="disabled", timeout=PATIENCE_MS / _TRIES)
+        except NoPicture:
+            if not left:
+                raise
+            page.set_viewport_size({"width": size["width"], "height": size["height"] + 1})
+            page.set_viewport_size(size)
+        else:
+            return

@@ -17,6 +17,7 @@ from tests.browser.halls import opened
 from tests.browser.screenshots import NARROW, WIDE, take
 from tests.browser.visits import WIDTHS
 from tests.integration.tampering import tamper
+from tests.patience import PATIENCE_S
 from tests.web.told import Observer
 
 pytestmark = pytest.mark.browser
@@ -234,8 +235,8 @@ class TestAudit:
         adm.go(f"{AUDIT}/check")
         adm.page.get_by_role("button", name="Verify the log").click()
 
-        expect(adm.page.locator("#check")).to_contain_text("The audit log is whole", timeout=20_000)
-        hall.site.wiring.audits.checks.wait(20)
+        expect(adm.page.locator("#check")).to_contain_text("The audit log is whole")
+        hall.site.wiring.audits.checks.wait(PATIENCE_S)
         adm.go(f"{AUDIT}/check")
         check(adm, "audit-check", tmp_path)
 
@@ -249,7 +250,7 @@ class TestAudit:
 
         visit.field("Checkpoint").set_input_files(kept)
         visit.page.get_by_role("button", name="Verify against it").click()
-        hall.site.wiring.audits.checks.wait(20)
+        hall.site.wiring.audits.checks.wait(PATIENCE_S)
         visit.go(f"{AUDIT}/check")
 
         expect(visit.page.locator("#check")).to_contain_text("Nothing from before the checkpoint")
@@ -268,7 +269,7 @@ def test_a_log_that_is_not_whole_and_a_locked_vault(instance_template, tmp_path_
         tamper(hall.site.wiring.store, "UPDATE continuity_audit SET actor = 'user:usr_x' WHERE seq = 2")
         visit.go(f"{AUDIT}/check")
         visit.page.get_by_role("button", name="Verify the log").click()
-        hall.site.wiring.audits.checks.wait(20)
+        hall.site.wiring.audits.checks.wait(PATIENCE_S)
         visit.go(f"{AUDIT}/check")
         check(visit, "audit-broken-check", tmp_path)
         visit.go(AUDIT)

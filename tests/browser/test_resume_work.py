@@ -18,7 +18,6 @@ from tests.web.scenes import FINAL_QUERY, IDEMPOTENT, MAIL, PUBLISH, QUERY
 
 pytestmark = pytest.mark.browser
 
-POLL_MS = 12_000
 SECOND_US = 1_000_000
 
 
@@ -102,11 +101,11 @@ def test_after_a_lost_worker_a_person_says_that_nothing_happened_and_it_runs_onc
     scene = hall.stage.mail(key="invoice-4711")
     look_at(op, scene)
     scene.begin()
-    expect(lead(op)).to_have_text("A worker is at it now", timeout=POLL_MS)
+    expect(lead(op)).to_have_text("A worker is at it now")
     expect(op.page.locator(".countdown")).to_have_text(re.compile(r"1 min 5\d s|2 min 0 s"))
 
     hall.site.clock.advance(121)
-    expect(lead(op)).to_have_text("Needs confirmation: no receipt came", timeout=POLL_MS)
+    expect(lead(op)).to_have_text("Needs confirmation: no receipt came")
     expect(op.page.locator("#control-confirm-1")).to_have_attribute("open", "")
     take(op.page, "workflow", tmp_path)
     deny = op.page.locator(".answer", has_text="It did not happen").last
@@ -117,7 +116,7 @@ def test_after_a_lost_worker_a_person_says_that_nothing_happened_and_it_runs_onc
     expect(said(op)).to_contain_text("It may be executed exactly once more.")
     expect(lead(op)).to_have_text("Ready once more, on a person's word")
     scene.begin().succeed("msg-2")
-    expect(lead(op)).to_have_text("Everything is done", timeout=POLL_MS)
+    expect(lead(op)).to_have_text("Everything is done")
     expect(op.page.locator("#workflow")).not_to_have_attribute("hx-get", re.compile("."))
     expect(op.page.locator(".history")).to_contain_text("Neither in the outbox nor in the provider's log.")
 
@@ -152,7 +151,7 @@ def test_a_late_receipt_contradicts_a_confirmation_and_stops_everything(hall, op
     hall.site.clock.advance(1)
     first.succeed("msg-late")
 
-    expect(lead(op)).to_have_text("A late receipt contradicts the confirmation", timeout=POLL_MS)
+    expect(lead(op)).to_have_text("A late receipt contradicts the confirmation")
     expect(op.page.locator(".side-late")).to_contain_text("It says the opposite: it happened.")
     expect(op.page.locator(".side-stands")).to_contain_text("A person confirmed that it did not happen.")
     take(op.page, "work-late-receipt", tmp_path)
@@ -279,7 +278,7 @@ def test_what_somebody_is_writing_is_not_swapped_away(hall, op):
     scene.stop()
 
     changed = op.page.locator("[data-changed]")
-    expect(changed).to_be_visible(timeout=POLL_MS)
+    expect(changed).to_be_visible()
     expect(reason).to_have_value("Half a sentence")
     views = sum(row.action == "workflow.viewed" for row in audit(hall))
     op.page.wait_for_timeout(6_000)
@@ -302,7 +301,7 @@ def test_what_somebody_has_unfolded_stays_open_when_the_page_changes(hall, op):
     op.page.locator("#arguments-1-fold summary").click()
     scene.begin()
 
-    expect(lead(op)).to_have_text("A worker is at it now", timeout=POLL_MS)
+    expect(lead(op)).to_have_text("A worker is at it now")
     expect(op.page.locator("#arguments-1-fold")).to_have_attribute("open", "")
 
 
@@ -315,7 +314,7 @@ def test_what_was_said_of_an_older_state_goes_when_the_page_changes(hall, op):
 
     scene.stop()
 
-    expect(said).to_have_count(0, timeout=POLL_MS)
+    expect(said).to_have_count(0)
 
 
 def test_the_list_keeps_itself_up_to_date(hall, op):
@@ -324,7 +323,7 @@ def test_the_list_keeps_itself_up_to_date(hall, op):
     field.fill("half a sea")
     hall.stage.prepare(key="just-prepared")
 
-    expect(op.page.get_by_role("link", name="just-prepared")).to_be_visible(timeout=POLL_MS)
+    expect(op.page.get_by_role("link", name="just-prepared")).to_be_visible()
     expect(field).to_have_value("half a sea")
     expect(field).to_be_focused()
 
@@ -335,7 +334,7 @@ def test_a_session_that_ends_leads_the_open_page_to_the_sign_in(hall, sign_in):
     look_at(visit, scene)
     visit.context.clear_cookies()
 
-    visit.page.wait_for_url(lambda url: url.endswith("/login?ended=yes"), timeout=POLL_MS)
+    visit.page.wait_for_url(lambda url: url.endswith("/login?ended=yes"))
     expect(visit.page.get_by_text("Your session has ended")).to_be_visible()
     expect(visit.page.get_by_role("button", name="Sign in", exact=True)).to_be_visible()
 
@@ -405,7 +404,7 @@ def test_a_session_that_ends_while_somebody_writes_costs_no_word(hall, op, tmp_p
     op.context.clear_cookies()
 
     told = op.page.locator("#trouble")
-    expect(told).to_contain_text("You have been signed out.", timeout=POLL_MS)
+    expect(told).to_contain_text("You have been signed out.")
     expect_it_all_kept(agree)
     take(op.page, "work-signed-out", tmp_path)
     press(op, "It happened")

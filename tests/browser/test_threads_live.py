@@ -13,9 +13,10 @@ from playwright.sync_api import expect
 pytest.importorskip("langchain")
 
 from app.cli.remote import PersonConnection
-from tests.browser.conversations import OVER_S, SHOP, Reader, Shop, wait_for, worlds
+from tests.browser.conversations import OVER_S, SHOP, Reader, Shop, worlds
 from tests.browser.screenshots import NARROW, WIDE, take
 from tests.browser.visits import WIDTHS, Visit
+from tests.patience import wait_for
 
 pytestmark = pytest.mark.browser
 
@@ -165,7 +166,7 @@ def test_a_worker_that_dies_in_its_effect_is_resumed_by_a_person_and_does_it_onc
     assert world.state(thread) == "needs_attention", "it went on by itself"
     reader.unfold("resume")
     reader.press("Resume")
-    expect(reader.last).to_have_text("Order 17 is cancelled.", timeout=20_000)
+    expect(reader.last).to_have_text("Order 17 is cancelled.")
     reader.stands("idle")
     assert shop.cancelled == ["17"]
 
@@ -570,7 +571,7 @@ def test_a_server_that_is_gone_is_told_and_its_return_needs_nobody(world, op):
     world.stage.start()
     tell(agent, claimed, "m1", "two.")
 
-    expect(reader.last).to_have_text("One, two.", timeout=15_000)
+    expect(reader.last).to_have_text("One, two.")
     expect(reader.note).to_have_text("")
 
 
@@ -602,7 +603,7 @@ def test_signing_out_in_another_tab_stops_the_page_and_takes_nothing(world, open
     other.page.get_by_role("button", name="Sign out").click()
     other.page.wait_for_url("**/login")
 
-    expect(reader.note).to_contain_text("You have been signed out", timeout=20_000)
+    expect(reader.note).to_contain_text("You have been signed out")
     expect(reader.note.get_by_role("link", name="Sign in again in a new tab")).to_be_visible()
     agent.say(claimed, "m1", "Secret.")
     reader.page.wait_for_timeout(1_000)

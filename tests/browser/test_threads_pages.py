@@ -295,4 +295,4 @@ class TestStories:
         adm.go(THREADS)
         talks.create("came-later")
 
-        expect(adm.page.get_by_role("link", name="came-later")).to_be_visible(timeout=10_000)
+        expect(adm.page.get_by_role("link", name="came-later")).to_be_visible()

@@ -17,11 +17,11 @@ from app.config import load_settings
 from app.wiring import Wiring, build
 from continuity.services.callers import Role
 from tests.entry import OVERRIDES
+from tests.patience import PATIENCE_MS
 from tests.people import PASSWORD
 from tests.servers import Instance, RunningServer
 
 WIDTHS = (320, 360, 768, 1280, 2560)
-PATIENCE_MS = 10_000
 # What Chromium logs for a 4xx or 5xx page is the answer that the test is about.
 _EXPECTED = re.compile(
     r"Failed to load resource: the server responded with a status of [45]\d\d|net::ERR_"

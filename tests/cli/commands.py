@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 
 from app.cli import main
 from tests.entry import OVERRIDES
+from tests.patience import PATIENCE_S
 from tests.servers import ROOT, RunningServer, environment
 
 PASSWORD = "bright otter sails north"
@@ -66,6 +67,6 @@ class Terminal:
     def _run(self, module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, "-W", "error", "-m", module, *arguments],
-            cwd=ROOT, env=environment(self.server.instance.folder, self.variables), text=True, timeout=60,
+            cwd=ROOT, env=environment(self.server.instance.folder, self.variables), text=True, timeout=PATIENCE_S,
             stdin=subprocess.DEVNULL, capture_output=True, check=False,
         )  # fmt: skip

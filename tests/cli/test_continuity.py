@@ -17,6 +17,7 @@ import pytest
 
 from continuity.client import ContinuityClient
 from tests.cli.commands import PASSWORD, Terminal
+from tests.patience import PATIENCE_S
 from tests.sdk.stub_server import serving
 from tests.servers import ROOT, environment
 
@@ -233,7 +234,7 @@ def test_a_person_is_asked_for_the_password_without_echo_and_the_output_is_clean
     while b"Password of administrator" not in shown:
         shown += os.read(controller, 1_024)
     os.write(controller, f"{PASSWORD}\n".encode())
-    stdout, _ = process.communicate(timeout=30)
+    stdout, _ = process.communicate(timeout=PATIENCE_S)
     os.close(controller)
 
     assert process.returncode == 0

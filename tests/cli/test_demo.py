@@ -15,6 +15,7 @@ import pytest
 
 from app.cli import demo, demo_conversation
 from app.cli.demo_conversation import Conversation
+from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[2]
 MIDDLE = "The killed worker's claim on the thread ends"
@@ -112,7 +113,7 @@ def test_whoever_ends_the_demo_ends_its_server_and_its_worker(tmp_path: Path) ->
             assert process.poll() is None
         started = psutil.Process(process.pid).children(recursive=True)
         process.send_signal(signal.SIGTERM)
-        process.wait(timeout=30)
+        process.wait(timeout=PATIENCE_S)
 
     assert len(started) >= len(("server", "worker of threads"))
     assert [each for each in started if each.is_running()] == []
@@ -131,7 +132,7 @@ def test_ctrl_c_while_the_lease_lives_ends_the_demo_with_one_line(
             assert process.poll() is None
         # A terminal tells all of them, the server too.
         os.killpg(process.pid, signal.SIGINT)
-        told, errors = process.communicate(timeout=30)
+        told, errors = process.communicate(timeout=PATIENCE_S)
 
     assert (process.returncode, told, errors) == (status, "\nStopped. The story was not told to its end.\n", "")
 

@@ -19,11 +19,12 @@ from click.testing import CliRunner
 
 from app import instance
 from app.cli import main
+from tests.patience import PATIENCE_S
 from tests.servers import ROOT, RunningServer, environment, initialised, start, stop
 
 
 def get(server: RunningServer, path: str) -> tuple[int, bytes]:
-    connection = http.client.HTTPConnection(*server.address, timeout=10)
+    connection = http.client.HTTPConnection(*server.address, timeout=PATIENCE_S)
     try:
         connection.request("GET", path)
         reply = connection.getresponse()
@@ -81,7 +82,7 @@ def test_commands_find_a_server_while_it_runs_and_send_nothing_to_its_port_once_
     assert instance.served_at(fresh_instance.folder) == server.url
 
     server.process.terminate()
-    assert server.process.wait(timeout=20) == 0
+    assert server.process.wait(timeout=PATIENCE_S) == 0
 
     assert instance.served_at(fresh_instance.folder) is None
     stop(server)
@@ -92,7 +93,7 @@ def test_a_server_that_ends_leaves_the_address_of_another_one(fresh_instance):
     (fresh_instance.folder / "address.json").write_text('{"url": "http://127.0.0.1:9123", "process": 1}')
 
     server.process.terminate()
-    assert server.process.wait(timeout=20) == 0
+    assert server.process.wait(timeout=PATIENCE_S) == 0
 
     assert instance.served_at(fresh_instance.folder) == "http://127.0.0.1:9123"
     stop(server)
@@ -107,7 +108,7 @@ def test_plain_http_for_other_hosts_is_warned_of(fresh_instance, host, warnings)
     assert process.stdout is not None
     assert process.stdout.readline()
     process.terminate()
-    _, said = process.communicate(timeout=30)
+    _, said = process.communicate(timeout=PATIENCE_S)
 
     assert said.count("plain HTTP") == warnings
 
@@ -115,7 +116,7 @@ def test_plain_http_for_other_hosts_is_warned_of(fresh_instance, host, warnings)
 def test_ctrl_c_stops_the_server_as_sigterm_does(running_server):
     running_server.process.send_signal(signal.SIGINT)
 
-    assert running_server.process.wait(timeout=20) == 0
+    assert running_server.process.wait(timeout=PATIENCE_S) == 0
     assert list(running_server.instance.folder.glob("server-*.json")) == []
 
 
@@ -189,7 +190,7 @@ def test_a_server_that_is_stopped_says_so(fresh_instance):
 def serve_once(folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "tests.entry", "serve", "--port", "0"], cwd=ROOT, env=environment(folder),
-        capture_output=True, text=True, check=False, timeout=60,
+        capture_output=True, text=True, check=False, timeout=PATIENCE_S,
     )  # fmt: skip
 
 
@@ -232,7 +233,7 @@ def test_several_workers_share_one_port_and_one_that_dies_is_replaced(postgresql
         assert get(server, "/readyz")[0] == 200
         first = children(server.process.pid)
         os.kill(first[0], signal.SIGKILL)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + PATIENCE_S
         while (now := children(server.process.pid)) == first or len(now) != 3:
             assert time.monotonic() < deadline
             time.sleep(0.1)
@@ -253,7 +254,7 @@ def test_workers_whose_parent_is_killed_do_not_stay(postgresql_server, tmp_path)
     workers = children(server.process.pid)
     stop(server)
 
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE_S
     while any(is_alive(worker) for worker in workers):
         assert time.monotonic() < deadline
         time.sleep(0.1)
@@ -284,7 +285,7 @@ def test_a_server_that_has_ended_says_no_more_that_it_holds_keys(running_server)
         done = subprocess.run(status, cwd=ROOT, env=environment(folder), capture_output=True, text=True, check=True)
         return json.loads(done.stdout)["holders"]
 
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE_S
     while not holders() and time.monotonic() < deadline:
         time.sleep(0.1)
     assert holders() == 1
@@ -313,7 +314,7 @@ def test_workers_add_up_what_each_of_them_has_counted(postgresql_server, tmp_pat
 
 def _answered(server: RunningServer, token: str) -> float:
     """Return how many requests were answered well, as one of the workers tells it."""
-    connection = http.client.HTTPConnection(*server.address, timeout=10)
+    connection = http.client.HTTPConnection(*server.address, timeout=PATIENCE_S)
     try:
         connection.request("GET", "/metrics", headers={"Authorization": f"Bearer {token}"})
         text = connection.getresponse().read().decode()

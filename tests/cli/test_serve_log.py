@@ -15,9 +15,8 @@ from app import audits, instance
 from app.cli import main
 from app.config import load_settings
 from continuity.vault import AnchorFile
+from tests.patience import PATIENCE_S
 from tests.servers import start, stop
-
-PATIENCE_S = 20
 
 
 @pytest.fixture

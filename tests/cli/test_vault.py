@@ -61,7 +61,7 @@ class Host:
         return time.monotonic() - began
 
     def _get(self, path: str) -> int:
-        connection = http.client.HTTPConnection(*self.server.address, timeout=10)
+        connection = http.client.HTTPConnection(*self.server.address, timeout=PATIENCE_S)
         try:
             connection.request("GET", path)
             reply = connection.getresponse()
@@ -133,7 +133,7 @@ def test_a_lock_beside_a_server_of_two_processes_reaches_both_and_so_does_the_un
 
 def posted(host, path, body, token=None) -> int:
     headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
-    connection = http.client.HTTPConnection(*host.server.address, timeout=10)
+    connection = http.client.HTTPConnection(*host.server.address, timeout=PATIENCE_S)
     try:
         connection.request("POST", path, json.dumps(body), headers)
         return connection.getresponse().status
@@ -142,7 +142,7 @@ def posted(host, path, body, token=None) -> int:
 
 
 def api(host, token, path) -> tuple[int, str]:
-    connection = http.client.HTTPConnection(*host.server.address, timeout=10)
+    connection = http.client.HTTPConnection(*host.server.address, timeout=PATIENCE_S)
     try:
         connection.request("GET", path, headers={"Authorization": f"Bearer {token}"})
         reply = connection.getresponse()

@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from app.cli import main
 from tests.cli.commands import PASSWORD, Terminal
 from tests.entry import OVERRIDES
+from tests.patience import PATIENCE_S
 from tests.servers import start, stop
 
 TEXT = "correct horse battery"
@@ -48,7 +49,8 @@ def bearer(token):
 
 def sign_in(url, password=PASSWORD):
     session = requests.Session()
-    reply = session.post(f"{url}/api/auth/login", json={"username": "administrator", "password": password}, timeout=10)
+    who = {"username": "administrator", "password": password}
+    reply = session.post(f"{url}/api/auth/login", json=who, timeout=PATIENCE_S)
     return session, reply
 
 
@@ -56,7 +58,8 @@ WORK = {"workflow_key": "k", "operations": [{"name": "publish", "tool": "post", 
 
 
 def created(url, token, key):
-    reply = requests.post(f"{url}/v1/continuity", json={**WORK, "workflow_key": key}, headers=bearer(token), timeout=10)
+    work = {**WORK, "workflow_key": key}
+    reply = requests.post(f"{url}/v1/continuity", json=work, headers=bearer(token), timeout=PATIENCE_S)
     return reply.json()
 
 
@@ -89,8 +92,8 @@ def test_the_whole_story_on_a_server(terminal, secret, tmp_path):
     again = start(server.instance)
     try:
         # Credentials and sessions of before are void; the page says what happened.
-        assert requests.get(f"{again.url}/v1/continuity", headers=bearer(token), timeout=10).status_code == 401
-        old = session.get(f"{again.url}/resume-work", timeout=10)
+        assert requests.get(f"{again.url}/v1/continuity", headers=bearer(token), timeout=PATIENCE_S).status_code == 401
+        old = session.get(f"{again.url}/resume-work", timeout=PATIENCE_S)
         assert "/sign-in" in old.url or "/login" in old.url
         _, wrong = sign_in(again.url)
         assert wrong.status_code == 401

@@ -6,6 +6,8 @@ import http.client
 from typing import Any
 from urllib.parse import urlsplit
 
+from tests.patience import PATIENCE_S
+
 THREADS = "/v1/threads"
 _STREAM_BYTES = 2_000
 """Enough of a stream to hold records."""
@@ -171,7 +173,7 @@ class Conversation:
     def stream(self, path: str) -> bytes:
         """Follow the journal as events for a moment, and leave."""
         parts = urlsplit(self.sweep.wire.url)
-        connection = http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=30)
+        connection = http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=PATIENCE_S)
         headers = {
             "Authorization": f"Bearer {self.sweep.tokens['application']}", "Atmem-Subject": self.subject,
             "Accept": "text/event-stream",

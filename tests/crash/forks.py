@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.crash import entry, host, racer
+from tests.patience import PATIENCE_S
 from tests.servers import ROOT
 
 Jobs = Mapping[str, Callable[..., None]]
-PATIENCE_S = 60
 _PR_SET_PTRACER = 0x59616D61
 _PR_SET_PTRACER_ANY = ctypes.c_ulong(-1)
 

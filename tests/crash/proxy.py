@@ -10,8 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Self
 
+from tests.patience import PATIENCE_S
+
 _LINGER_NOT = struct.pack("ii", 1, 0)
-_TIMEOUT_S = 30
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,7 @@ class Proxy:
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         for thread in self._threads:
-            thread.join(timeout=_TIMEOUT_S)
+            thread.join(timeout=PATIENCE_S)
 
     @property
     def url(self) -> str:
@@ -149,7 +150,7 @@ class Proxy:
     def _serve(self, client: socket.socket) -> None:
         """Carry one request and close; the host connects again for the next."""
         with client:
-            client.settimeout(_TIMEOUT_S)
+            client.settimeout(PATIENCE_S)
             client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             request = read_message(client)
             if not request:
@@ -160,7 +161,7 @@ class Proxy:
             (faults.pop(0) if faults else deliver)(Exchange(client, request, self._connect))
 
     def _connect(self) -> socket.socket:
-        server = socket.create_connection(self.target, timeout=_TIMEOUT_S)
+        server = socket.create_connection(self.target, timeout=PATIENCE_S)
         server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return server
 

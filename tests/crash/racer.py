@@ -23,9 +23,9 @@ from continuity.services.callers import Caller, CallerKind
 from continuity.transport import Connection, Transport
 from continuity.wire import BeginRequest, OutcomeRequest
 from tests.crash.entry import FileClock
+from tests.patience import PATIENCE_S
 
 Request = Mapping[str, Any]
-PATIENCE_S = 30
 
 
 def race(

@@ -24,12 +24,12 @@ from tests.crash.forks import Forks
 from tests.crash.host import TOOL
 from tests.crash.invariants import check_invariants
 from tests.crash.sink import Effect, Sink
+from tests.patience import PATIENCE_S
 from tests.servers import Instance, environment
 
 PASSWORD = "three calm herons wait"
 LEASE_OVER_S = 130
 """Past any lease, and past the five seconds after which `final` calls absence final."""
-PATIENCE_S = 30
 NAME = "publish-it"
 
 CAPABILITIES: Mapping[str, Mapping[str, Any]] = {

@@ -16,6 +16,8 @@ from urllib.parse import urlsplit
 import psycopg
 from psycopg import sql
 
+from tests.patience import PATIENCE_S
+
 
 @dataclass
 class Secrets:
@@ -68,7 +70,7 @@ class Wire:
     ) -> tuple[int, dict[str, Any], Mapping[str, str]]:
         """Send JSON, or bytes as they are; return status, object and headers."""
         parts = urlsplit(self.url)
-        connection = http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=30)
+        connection = http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=PATIENCE_S)
         sent = body if isinstance(body, bytes | None) else json.dumps(body).encode()
         try:
             connection.request(method, path, sent, {"Content-Type": "application/json", **(headers or {})})

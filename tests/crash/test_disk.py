@@ -18,6 +18,7 @@ from continuity.errors import ContinuityError
 from continuity.transport import Transport
 from tests.crash.disks import Disk, LimitedDisk, disk
 from tests.crash.stage import NAME, PASSWORD, Stage, definition
+from tests.patience import PATIENCE_S
 from tests.servers import ROOT, environment
 
 
@@ -155,7 +156,7 @@ def atmem(folder, *arguments, limit_bytes=resource.RLIM_INFINITY):
     """Run one command, whose files may grow so far; return its status and what it said."""
     done = subprocess.run(
         [sys.executable, "-W", "error", "-m", "tests.entry", *arguments], cwd=ROOT, env=environment(folder),
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=PATIENCE_S, check=False,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, limit_bytes)),
     )  # fmt: skip
     assert "Traceback" not in done.stderr, done.stderr

@@ -18,6 +18,7 @@ from continuity.transport import Transport
 from tests.crash.invariants import check_invariants
 from tests.crash.stage import NAME, staged, until
 from tests.crash.test_disk import Asking
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="strace is a program of Linux")
 
@@ -47,7 +48,7 @@ def refused_by_the_kernel(process: int, calls: str, how: str, folder: Path) -> I
         yield
     finally:
         tracer.send_signal(signal.SIGTERM)
-        tracer.wait(timeout=30)
+        tracer.wait(timeout=PATIENCE_S)
 
 
 class Asked:

@@ -17,6 +17,7 @@ from continuity.client import ContinuityClient
 from continuity.errors import TransportError
 from tests.crash.invariants import check_invariants
 from tests.crash.stage import NAME, staged, until
+from tests.patience import PATIENCE_S
 
 WRITES, SYNCS = "pwrite64", "fsync,fdatasync"
 POINTS = [*((WRITES, count) for count in range(1, 32, 2)), *((SYNCS, count) for count in (1, 2, 3, 4))]
@@ -47,10 +48,10 @@ def killed_at(process: int, call: str, count: int, folder: Path) -> Iterator[Non
         until(lambda: "attached" in said.read_text(), said.read_text)
         yield
         # It ends with the process; asked to end while that dies, it would wait for ever.
-        assert tracer.wait(timeout=30) == 0
+        assert tracer.wait(timeout=PATIENCE_S) == 0
     finally:
         tracer.kill()
-        tracer.wait(timeout=30)
+        tracer.wait(timeout=PATIENCE_S)
 
 
 def work(client, workflow_id, acks):

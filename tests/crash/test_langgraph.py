@@ -24,6 +24,7 @@ from examples.paying_agent.payments_server import WINDOW_S
 from tests.crash.agents import CALLS
 from tests.crash.forks import Forks
 from tests.crash.stage import Stage, until
+from tests.patience import PATIENCE_S
 
 _numbers = itertools.count()
 RESUMES_MOST = 2 * CALLS + 2
@@ -140,7 +141,7 @@ class Talk:
     def decide(self, said: Mapping[str, Any]) -> None:
         """Be the operator who is sent to the page: read it, look at the destination, say what is there."""
         person = self.stage.person()
-        page = requests.get(said["page"], headers={"Cookie": person._cookie}, timeout=10).text
+        page = requests.get(said["page"], headers={"Cookie": person._cookie}, timeout=PATIENCE_S).text
         assert SAYS[said["stopped_safely"]] in page
         assert "Confirm outcome" in page
         view = self.stage.operator.get_workflow(said["workflow_id"])

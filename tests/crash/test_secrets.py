@@ -18,6 +18,7 @@ from tests.crash.conftest import BOTH
 from tests.crash.conversed import Conversation
 from tests.crash.stage import Stage, until
 from tests.crash.sweep import Secrets, Wire, files, tables
+from tests.patience import PATIENCE_S
 from tests.servers import ROOT as ROOT_FOLDER
 from tests.servers import environment, initialised
 
@@ -159,7 +160,7 @@ def command(sweep, *arguments, typed):
     done = subprocess.run(
         [sys.executable, "-W", "error", "-m", "tests.entry", *arguments, "--passphrase-file", "-"], cwd=ROOT_FOLDER,
         env=environment(sweep.stage.instance.folder, sweep.stage.extra), input=f"{typed}\n".encode(),
-        capture_output=True, timeout=60, check=False,
+        capture_output=True, timeout=PATIENCE_S, check=False,
     )  # fmt: skip
     assert sweep.secrets.found_in(done.stdout + done.stderr) == []
     return done.returncode

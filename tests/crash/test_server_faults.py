@@ -25,6 +25,7 @@ from continuity.transport import Transport
 from tests.crash.stage import NAME, Stage, until
 from tests.crash.test_disk import atmem
 from tests.entry import OVERRIDES
+from tests.patience import PATIENCE_S
 from tests.servers import ROOT, environment
 
 IDS = {"run_id": "run-1", "attempt_id": "at-1"}
@@ -49,7 +50,7 @@ def test_a_server_that_slept_prolongs_no_lease_and_decides_by_the_time_at_which_
     told = []
 
     def renew():
-        with Transport(stage.url, stage.token, reply_timeout_s=30) as transport:
+        with Transport(stage.url, stage.token, reply_timeout_s=PATIENCE_S) as transport:
             try:
                 told.append(transport.call("POST", f"/v1/continuity/{case.workflow_id}/renew", body))
             except ConflictError as error:
@@ -167,7 +168,7 @@ def test_a_server_that_is_told_to_stop_twice_finishes_what_was_begun_and_ends_in
         f"POST /v1/continuity/{case.workflow_id}/begin HTTP/1.1\r\nHost: {parts.netloc}\r\n"
         f"Authorization: Bearer {own.token}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
     )
-    with closing(socket.create_connection((parts.hostname, parts.port), timeout=20)) as connection:
+    with closing(socket.create_connection((parts.hostname, parts.port), timeout=PATIENCE_S)) as connection:
         connection.sendall(head.encode() + body[:10])
         time.sleep(0.2)
         started = time.monotonic()
@@ -211,7 +212,7 @@ def test_a_command_that_ctrl_c_ends_twice_leaves_nothing_half_written(tmp_path, 
 def raw(stage, *requests: bytes) -> bytes:
     """Send bytes on one connection and return all that comes back."""
     parts = urlsplit(stage.url)
-    with closing(socket.create_connection((parts.hostname, parts.port), timeout=20)) as connection:
+    with closing(socket.create_connection((parts.hostname, parts.port), timeout=PATIENCE_S)) as connection:
         for each in requests:
             connection.sendall(each)
         connection.shutdown(socket.SHUT_WR)
@@ -257,7 +258,7 @@ def test_a_client_that_goes_before_its_reply_leaves_one_recorded_grant(stage, tm
     case = stage.case("none", tmp_path)
     parts = urlsplit(stage.url)
     for _ in range(3):
-        with closing(socket.create_connection((parts.hostname, parts.port), timeout=20)) as connection:
+        with closing(socket.create_connection((parts.hostname, parts.port), timeout=PATIENCE_S)) as connection:
             connection.sendall(begin_of(stage, case))
     until(lambda: len(case.operation["attempts"]) == 1)
 

@@ -10,6 +10,7 @@ import pytest
 from continuity.client import ContinuityClient, RecoveryBlocked, Tool
 from tests.crash.host import TOOL
 from tests.crash.stage import NAME
+from tests.patience import PATIENCE_S
 
 ENDLESS: list = []
 ENDLESS.append(ENDLESS)
@@ -68,7 +69,7 @@ def test_a_tool_that_never_answers_holds_its_own_work_alone_until_its_lease_ends
 
     def hang(_arguments, operation_id, _key, _timeout_s):
         is_called.set()
-        may_end.wait(30)
+        may_end.wait(PATIENCE_S)
         return success(operation_id)
 
     def run():
@@ -78,14 +79,14 @@ def test_a_tool_that_never_answers_holds_its_own_work_alone_until_its_lease_ends
 
     hanging = threading.Thread(target=run)
     hanging.start()
-    assert is_called.wait(10)
+    assert is_called.wait(PATIENCE_S)
     stage.advance()
     with ContinuityClient(stage.url, stage.token) as client:
         done = client.run_operation(other.workflow_id, NAME, {TOOL: Tool(execute=lambda _a, i, _k, _t: success(i))})
         # Another worker may only ask, and what it is told is no proof that nothing happened.
         second = client.begin(case.workflow_id, NAME, run_id="run-2", attempt_id="at-2")
     may_end.set()
-    hanging.join(30)
+    hanging.join(PATIENCE_S)
 
     assert done == "done"
     assert second["action"] == "query"

@@ -8,6 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from app.auth.schema import sessions
+from tests.patience import PATIENCE_S
 from tests.people import VISIT, Installation, Role, install
 
 MINUTE_S = 60
@@ -207,13 +208,13 @@ def test_a_request_that_ends_late_does_not_bring_back_a_session_that_was_ended(p
     def look_and_wait(given):
         found = look(given)
         looked.set()
-        assert ended.wait(5)
+        assert ended.wait(PATIENCE_S)
         return found
 
     monkeypatch.setattr(people.auth.sessions, "_look", look_and_wait)
     request = threading.Thread(target=people.auth.sessions.find, args=(session_id,))
     request.start()
-    assert looked.wait(5)
+    assert looked.wait(PATIENCE_S)
     people.auth.sessions.end(session_id)
     ended.set()
     request.join()

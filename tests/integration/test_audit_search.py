@@ -16,6 +16,7 @@ from continuity.services.audit_search import AuditQuestion
 from continuity.store.schema import audit
 from continuity.store.store import Store
 from continuity.vault import Vault
+from tests.patience import PATIENCE_S
 
 NOW_US = 1_800_000_000_000_000
 DAY_US = 86_400 * 1_000_000
@@ -151,7 +152,8 @@ def test_others_write_while_an_export_searches_the_log(reading, filled):
         def write_beside(_connection, _cursor, statement, *_):
             if "ORDER BY" in statement and not finished:
                 beside = pool.submit(reading.record, "audit.verified", reader=READER)
-                finished.append(not wait([beside], timeout=2).not_done)
+                wait([beside], timeout=PATIENCE_S)
+                finished.append(beside.done() and beside.exception() is None)
 
         sa.event.listen(filled.engine, "before_cursor_execute", write_beside)
         taken = reading.export(AuditQuestion(action="users."), form="csv", reader=READER)

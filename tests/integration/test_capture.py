@@ -13,6 +13,7 @@ from continuity.store import capture as statements
 from continuity.store import schema
 from tests.integration.recorded import Recorded, recorded
 from tests.integration.test_services_creating import together
+from tests.patience import PATIENCE_S
 
 
 @pytest.fixture
@@ -148,7 +149,7 @@ def test_a_creation_that_has_looked_holds_the_mode_until_it_has_committed(at, mo
     answers: list[object] = []
 
     def change() -> None:
-        has_looked.wait(5)
+        has_looked.wait(PATIENCE_S)
         try:
             answers.append(at.capture.set_mode(at.administrator, "off"))
         except CaptureInUseError as error:

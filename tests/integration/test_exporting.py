@@ -23,6 +23,7 @@ from continuity.errors import (
 from continuity.services import exporting
 from continuity.store import schema
 from tests.integration.recorded import PASSPHRASE, Recorded, recorded
+from tests.patience import PATIENCE_S
 
 
 @pytest.fixture
@@ -88,13 +89,13 @@ def test_more_than_two_at_once_are_told_to_ask_again(at):
     def hold(_connection, _cursor, statement, *_):
         if "FROM continuity_evidence " in statement:
             begun.release()
-            go_on.wait(10)
+            go_on.wait(PATIENCE_S)
 
     sa.event.listen(at.at.store.engine, "before_cursor_execute", hold)
     with ThreadPoolExecutor(2) as pool:
         under_way = [pool.submit(exports.encrypted, at.operator, "run-1", PASSPHRASE) for _ in range(2)]
-        assert begun.acquire(timeout=10)
-        assert begun.acquire(timeout=10)
+        assert begun.acquire(timeout=PATIENCE_S)
+        assert begun.acquire(timeout=PATIENCE_S)
         for export in (exports.encrypted, lambda who, run, _: exports.plaintext(who, run)):
             with pytest.raises(UnavailableError) as refused:
                 export(at.administrator, "run-1", PASSPHRASE)

@@ -21,6 +21,7 @@ from continuity.store.engine import make_engine
 from continuity.store.schema import NAMING
 from continuity.store.schema import metadata as continuity_metadata
 from observations.schema import metadata as observations_metadata
+from tests.patience import PATIENCE_S
 
 ROOT = migrating.MIGRATIONS.parent
 METADATA = [continuity_metadata, auth_metadata, observations_metadata]
@@ -80,7 +81,7 @@ def tables(engine: sa.Engine) -> set[str]:
 
 
 def wait_for(path: Path) -> None:
-    give_up = time.monotonic() + 20
+    give_up = time.monotonic() + PATIENCE_S
     while not path.exists():
         assert time.monotonic() < give_up, path
         time.sleep(0.01)
@@ -231,7 +232,7 @@ class TestSteps:
         config = steps("0002", then="os.environ.get('DIE') and os.kill(os.getpid(), 9)")
 
         process = run_upgrade(empty_database, tmp_path / "migrations", DIE="1")
-        process.communicate(timeout=30)
+        process.communicate(timeout=PATIENCE_S)
 
         assert process.returncode == -9
         assert tables(engine) == {"alembic_version", "continuity_step_0001"}
@@ -252,7 +253,7 @@ class TestSteps:
         time.sleep(0.5)
         assert second.poll() is None
         leave.touch()
-        outputs = [process.communicate(timeout=60) for process in (first, second)]
+        outputs = [process.communicate(timeout=PATIENCE_S) for process in (first, second)]
 
         assert [first.returncode, second.returncode] == [0, 0], outputs
         done = [step for output, _ in outputs for step in output.splitlines()[-1].split(",")]

@@ -18,6 +18,7 @@ from observations.costs import CostState, Outcome
 from observations.events import AMOUNT_MAX
 from observations.ingest import Ingest
 from tests.observing import NOW_US, WHOLE, charge, event, priced, queries_on, taking_on
+from tests.patience import PATIENCE_S
 
 DAY_S = 86_400
 
@@ -279,7 +280,7 @@ def test_who_comes_in_the_same_moment_as_others_is_not_sent_away():
     taking, together = taking_on(Slow()), threading.Barrier(2 * ingest.PLACES)
 
     def accept(_number):
-        together.wait(10)
+        together.wait(PATIENCE_S)
         return taking.accept("local", event())
 
     with ThreadPoolExecutor(2 * ingest.PLACES) as pool:
@@ -296,7 +297,7 @@ def test_more_than_may_wait_are_told_at_once():
 
         def write(self, work):
             entered.release()
-            leave.wait(10)
+            leave.wait(PATIENCE_S)
             return [Result.ACCEPTED]
 
     slow = taking_on(Slow())
@@ -312,7 +313,7 @@ def test_more_than_may_wait_are_told_at_once():
     threads = [threading.Thread(target=accept) for _ in range(2 * ingest.PLACES + 1)]
     for thread in threads:
         thread.start()
-    first, *others = [sent_away.get(timeout=5) for _ in range(ingest.PLACES + 1)]
+    first, *others = [sent_away.get(timeout=PATIENCE_S) for _ in range(ingest.PLACES + 1)]
     leave.set()
     for thread in threads:
         thread.join()
@@ -328,7 +329,7 @@ def test_who_finds_all_places_taken_is_told_in_a_second(sqlite_store):
 
         def write(self, work):
             entered.release()
-            leave.wait(10)
+            leave.wait(PATIENCE_S)
             return [Result.ACCEPTED]
 
     slow = taking_on(Slow())
@@ -336,7 +337,7 @@ def test_who_finds_all_places_taken_is_told_in_a_second(sqlite_store):
     for thread in threads:
         thread.start()
     for _ in threads:
-        assert entered.acquire(timeout=5)
+        assert entered.acquire(timeout=PATIENCE_S)
 
     with pytest.raises(ThrottledError):
         slow.accept("local", event())

@@ -15,6 +15,7 @@ from continuity.store import engine as engines
 from continuity.store.engine import make_engine
 from continuity.store.schema import workspaces
 from continuity.store.store import Store
+from tests.patience import PATIENCE_S
 
 
 def insert(name: str):
@@ -83,10 +84,10 @@ class TestSQLite:
 
         def slow(connection: sa.Connection) -> None:
             is_inside.set()
-            may_leave.wait(5)
+            may_leave.wait(PATIENCE_S)
 
         def impatient() -> None:
-            is_inside.wait(5)
+            is_inside.wait(PATIENCE_S)
             try:
                 store.write(insert("north"))
             finally:
@@ -249,7 +250,7 @@ class TestPostgreSQL:
                 lock(connection, first)
                 if first not in runs:
                     runs.append(first)
-                    both_hold_one.wait(5)
+                    both_hold_one.wait(PATIENCE_S)
                 else:
                     runs.append(first)
                 lock(connection, second)

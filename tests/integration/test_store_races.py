@@ -12,6 +12,7 @@ import sqlalchemy as sa
 
 from continuity.store.schema import owners
 from continuity.store.store import Store
+from tests.patience import PATIENCE_S
 
 PROCESSES = 4
 THREADS = 50
@@ -43,7 +44,7 @@ def test_four_processes_of_fifty_threads_lose_no_write_and_see_no_lock(store: St
     for process in processes:
         process.stdin.write("go\n")
         process.stdin.flush()
-    reports = [json.loads(process.communicate(timeout=60)[0]) for process in processes]
+    reports = [json.loads(process.communicate(timeout=PATIENCE_S)[0]) for process in processes]
 
     assert [report["errors"] for report in reports] == [[]] * PROCESSES
     assert store.read(counted) == PROCESSES * THREADS * WRITES

@@ -17,8 +17,7 @@ from continuity.store import turns
 from continuity.store.engine import make_engine
 from continuity.store.schema import workspaces
 from continuity.store.store import Store
-
-WAIT_S = 10.0
+from tests.patience import PATIENCE_S
 
 
 def insert(name: str):
@@ -51,7 +50,7 @@ class Crowd:
         thread = threading.Thread(target=(context or contextvars.copy_context()).run, args=(run,))
         self.threads.append(thread)
         thread.start()
-        until = time.monotonic() + WAIT_S
+        until = time.monotonic() + PATIENCE_S
         # One after another, so that the order of arrival is known.
         while self.waiting() == known and thread.is_alive() and time.monotonic() < until:
             time.sleep(0.001)
@@ -67,20 +66,20 @@ def crowd(store: Store) -> Iterator[Crowd]:
 
     def held(connection: sa.Connection) -> int:
         inside.set()
-        assert going_on.wait(WAIT_S)
+        assert going_on.wait(PATIENCE_S)
         return insert("first")(connection)
 
     first = threading.Thread(target=store.write, args=(held,))
     first.start()
-    assert inside.wait(WAIT_S)
+    assert inside.wait(PATIENCE_S)
     come = Crowd(store)
     try:
         yield come
     finally:
         going_on.set()
-        first.join(WAIT_S)
+        first.join(PATIENCE_S)
         for thread in come.threads:
-            thread.join(WAIT_S)
+            thread.join(PATIENCE_S)
 
 
 @pytest.fixture
@@ -253,7 +252,7 @@ def test_whoever_waited_too_long_is_told_so_and_its_unit_is_not_run(sqlite_datab
     store = Store(engine, write_wait_s=0.3)
     with crowd(store) as come:
         come.write("late", insert("late"))
-        come.threads[0].join(WAIT_S)
+        come.threads[0].join(PATIENCE_S)
         assert isinstance(come.results["late"], UnavailableError)
         come.write("next", insert("next"))
 

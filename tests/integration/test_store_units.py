@@ -15,6 +15,7 @@ from continuity.store.engine import describe, make_engine
 from continuity.store.schema import workspaces
 from continuity.store.store import Store
 from tests.conftest import POOL_SIZE
+from tests.patience import PATIENCE_S
 
 
 def insert(name: str):
@@ -173,7 +174,7 @@ class TestSQLite:
         barrier = threading.Barrier(POOL_SIZE)
 
         def read(connection: sa.Connection) -> list[str]:
-            barrier.wait(timeout=10)
+            barrier.wait(timeout=PATIENCE_S)
             return names(connection)
 
         readers = [threading.Thread(target=sqlite_store.read, args=(read,)) for _ in range(POOL_SIZE)]
@@ -193,11 +194,11 @@ class TestSQLite:
         def work(connection: sa.Connection) -> None:
             insert("south")(connection)
             is_begun.set()
-            assert may_end.wait(timeout=10)
+            assert may_end.wait(timeout=PATIENCE_S)
 
         writer = threading.Thread(target=sqlite_store.write, args=(work,))
         writer.start()
-        assert is_begun.wait(timeout=10)
+        assert is_begun.wait(timeout=PATIENCE_S)
         found = sqlite_store.autocommit(names)
         may_end.set()
         writer.join()

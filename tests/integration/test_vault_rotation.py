@@ -16,6 +16,7 @@ from continuity.services.rotation import Rotation
 from continuity.store import keyring, schema
 from continuity.vault import FileKeyProvider, SealedKeyFile
 from continuity.wire import ListRequest
+from tests.patience import PATIENCE_S
 from tests.vaults import ONE, OPERATOR, OTHER, PASSPHRASE, TWO, made
 
 SOURCES = ("file", "environment", "passphrase")
@@ -197,14 +198,14 @@ def test_an_old_key_writer_that_began_before_the_switch_is_waited_for_and_rewrap
         def work(connection):
             _, wrapped = make_partition(connection, server.built.vault, "wf_slow")
             held.set()
-            assert may_end.wait(20)
+            assert may_end.wait(PATIENCE_S)
             connection.execute(sa.insert(schema.partitions).values(
                 partition_id="wf_slow", kind="workflow", key_id=wrapped.key_id, wrapped_key=wrapped.wrapped
             ))  # fmt: skip
 
         writer = threading.Thread(target=lambda: server.built.store.write(work))
         writer.start()
-        assert held.wait(20)
+        assert held.wait(PATIENCE_S)
         switcher = threading.Thread(target=rotation.step)
         switcher.start()
         switcher.join(0.5)

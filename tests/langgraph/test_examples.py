@@ -15,6 +15,7 @@ from importlib import import_module
 import pytest
 
 from examples.local_server import Records
+from tests.patience import PATIENCE_S
 from tests.servers import ROOT
 
 AGENTS = ["publishing", "paying", "mailing", "blind"]
@@ -102,7 +103,7 @@ def test_a_thread_is_begun_once_and_resumed_when_it_has_begun(shell, capsys):
 def test_an_agent_that_pauses_can_be_killed_by_hand_and_resuming_says_how_long_to_wait(shell, tmp_path, capsys):
     start, resume = commands("publishing")
     agent = subprocess.Popen([*start, "--pause", "60"], stdout=subprocess.DEVNULL)
-    give_up = time.monotonic() + 30
+    give_up = time.monotonic() + PATIENCE_S
     while not list(tmp_path.glob("published/op_*")):
         assert time.monotonic() < give_up
         time.sleep(0.02)
@@ -122,13 +123,13 @@ def test_an_agent_that_pauses_can_be_killed_by_hand_and_resuming_says_how_long_t
 def test_ctrl_c_is_reported_so_that_resuming_need_not_wait(shell, tmp_path, capsys):
     start, resume = commands("publishing")
     agent = subprocess.Popen([*start, "--pause", "60"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    give_up = time.monotonic() + 30
+    give_up = time.monotonic() + PATIENCE_S
     while not list(tmp_path.glob("published/op_*")):
         assert time.monotonic() < give_up
         time.sleep(0.02)
     time.sleep(0.5)
     agent.send_signal(signal.SIGINT)
-    printed, said = agent.communicate(timeout=30)
+    printed, said = agent.communicate(timeout=PATIENCE_S)
 
     assert (agent.returncode, printed, said) == (130, "", "Interrupted. Resume the thread: AtMem knows what is safe.\n")
     assert typed(resume) == 0

@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field
 
 from continuity.integrations import RegisteredTool
 from continuity.integrations.registry import registry_of
+from tests.patience import PATIENCE_S
 
 
 def execute(*_):
@@ -107,7 +108,8 @@ sys.meta_path.insert(0, Hidden())
 
 def python(code, *hidden):
     program = HIDE.replace("{hidden}", repr(set(hidden) or {"-"})) + code
-    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
+    command = [sys.executable, "-c", program]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
 
 
 def test_the_client_never_imports_langgraph_and_the_package_only_when_it_is_used():

@@ -17,6 +17,7 @@ from observations import client as producer
 from observations.client import WorkersBusyError
 from observations.events import Event, EventName, parse_event
 from observations.usage import openai_usage
+from tests.patience import PATIENCE_S
 from tests.sdk.scripts import ABSENT, OPERATION, SUCCESS, WORKFLOW, accepted, completed, granted, world
 from tests.sdk.stub_server import serving
 
@@ -251,9 +252,9 @@ def test_charges_of_two_threads_go_to_their_own_attempts():
     barrier = threading.Barrier(2)
 
     def execute(*_):
-        barrier.wait(5)
+        barrier.wait(PATIENCE_S)
         assert record_charge(charge_id=threading.current_thread().name, charge_source="y")
-        barrier.wait(5)
+        barrier.wait(PATIENCE_S)
         return SUCCESS
 
     with atflows() as (server, observer):
@@ -330,7 +331,7 @@ def test_a_slow_server_takes_two_seconds_of_the_caller_at_most_and_may_still_get
     arrived = threading.Event()
 
     def slow(handler, seen):
-        release.wait(10)
+        release.wait(PATIENCE_S)
         take(handler, seen)
         arrived.set()
 
@@ -341,7 +342,7 @@ def test_a_slow_server_takes_two_seconds_of_the_caller_at_most_and_may_still_get
         waited_s = time.monotonic() - started
         release.set()
 
-        assert arrived.wait(5)
+        assert arrived.wait(PATIENCE_S)
     assert 1.9 < waited_s < 2.5
 
 
@@ -351,7 +352,7 @@ def test_eight_senders_a_process_and_no_waiting_for_a_ninth():
 
     def stuck(handler, seen):
         waiting.release()
-        release.wait(20)
+        release.wait(PATIENCE_S)
         take(handler, seen)
 
     def deliver(observer):
@@ -365,7 +366,7 @@ def test_eight_senders_a_process_and_no_waiting_for_a_ninth():
             thread.start()
         for thread in threads:
             thread.join()
-            assert waiting.acquire(timeout=5)
+            assert waiting.acquire(timeout=PATIENCE_S)
 
         started = time.monotonic()
         for observer in (first, second):

@@ -17,6 +17,7 @@ from continuity.errors import MalformedError, TransportError
 from observations.client import ContinuityObserver, record_charge
 from observations.telemetry import OTLPObserver, SpanSender, attempt_span, charge_span
 from tests.observing import event, priced
+from tests.patience import PATIENCE_S
 
 URL = "http://127.0.0.1:9/v1/traces"
 
@@ -115,7 +116,8 @@ with ContinuityObserver("", "", observer=live).attempt(workflow_id="w", operatio
 
 def run_script(url):
     started = time.monotonic()
-    done = subprocess.run([sys.executable, "-c", SCRIPT, url], capture_output=True, text=True, timeout=30, check=True)
+    command = [sys.executable, "-c", SCRIPT, url]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
     return done, time.monotonic() - started
 
 

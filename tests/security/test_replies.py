@@ -19,6 +19,7 @@ from continuity.errors import MalformedError
 from continuity.services.callers import Role
 from observations.events import parse_event
 from tests.observing import LEAST
+from tests.patience import PATIENCE_S
 from tests.servers import ROOT, environment, start, stop
 from tests.web.pages import get
 from tests.web.told import ACTIVITY, Observer
@@ -147,7 +148,7 @@ def test_flasks_own_server_is_refused(fresh_instance):
     done = subprocess.run(
         [sys.executable, "-m", "flask", "--app", "app", "run", "--debug", "--port", "0"], cwd=ROOT, check=False,
         env=environment(fresh_instance.folder, DEBUGGING | {"WERKZEUG_RUN_MAIN": ""}), capture_output=True, text=True,
-        timeout=30,
+        timeout=PATIENCE_S,
     )  # fmt: skip
 
     assert done.returncode == 1

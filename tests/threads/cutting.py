@@ -10,8 +10,9 @@ import threading
 from contextlib import suppress
 from typing import Self
 
+from tests.patience import PATIENCE_S
+
 _LINGER_NOT = struct.pack("ii", 1, 0)
-_TIMEOUT_S = 30
 _CHUNK_BYTES = 4_096
 
 
@@ -39,7 +40,7 @@ class Cutter:
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         for thread in self._threads:
-            thread.join(timeout=_TIMEOUT_S)
+            thread.join(timeout=PATIENCE_S)
 
     @property
     def url(self) -> str:
@@ -57,7 +58,7 @@ class Cutter:
             thread.start()
 
     def _carry(self, client: socket.socket, budget: int, is_reset: bool) -> None:
-        with client, socket.create_connection(self._target, timeout=_TIMEOUT_S) as server:
+        with client, socket.create_connection(self._target, timeout=PATIENCE_S) as server:
             while not self._is_over.is_set():
                 ready, _, _ = select.select([client, server], [], [], 0.1)
                 for source in ready:

@@ -23,8 +23,8 @@ from tests.crash.clocked import follow_clock
 from tests.crash.forks import Forks
 from tests.crash.stage import Stage, staged
 from tests.databases import PostgreSQLServer
+from tests.patience import wait_for
 from tests.servers import Instance, initialised
-from tests.threads.town import wait_for
 
 OVER_S = 200
 """Longer than a claim and than a lease."""

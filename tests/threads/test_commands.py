@@ -11,6 +11,8 @@ import sys
 import pytest
 from click.testing import CliRunner
 
+from tests.patience import PATIENCE_S
+
 pytest.importorskip("langchain")
 
 from app.cli import main
@@ -19,8 +21,8 @@ from examples.order_support import talk
 from examples.order_support.agent import NAME
 from tests.entry import OVERRIDES
 from tests.langgraph.hall import PASSWORD
+from tests.patience import wait_for
 from tests.servers import ROOT
-from tests.threads.town import wait_for
 
 WORKER = ["threads", "worker", "examples.order_support.agent:agent"]
 
@@ -54,7 +56,7 @@ def test_a_newcomer_who_types_the_readme_cancels_one_order(town, variables, tmp_
         assert "Order 17 is cancelled." in capsys.readouterr().out
     finally:
         worker.send_signal(signal.SIGTERM)
-        ended = worker.wait(timeout=30)
+        ended = worker.wait(timeout=PATIENCE_S)
         rest = worker.stderr.read()
         worker.stderr.close()
     assert (ended, rest) == (0, "")
@@ -214,5 +216,5 @@ def test_a_worker_that_is_killed_leaves_the_talk_to_the_next(town, variables, ca
         assert "Order 17 is cancelled." in capsys.readouterr().out
     finally:
         second.terminate()
-        second.wait(timeout=30)
+        second.wait(timeout=PATIENCE_S)
         second.stderr.close()

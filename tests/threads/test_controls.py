@@ -9,6 +9,8 @@ from contextlib import contextmanager
 
 import pytest
 
+from tests.patience import PATIENCE_S
+
 pytest.importorskip("langchain")
 
 from langchain.tools import tool
@@ -19,8 +21,8 @@ from continuity.integrations import RegisteredTool
 from continuity.threads import ClientPolicy, GovernedTool, Limits, ThreadWorker, WorkerClient, define_agent
 from tests.langgraph.agents import ScriptedModel
 from tests.langgraph.hall import Destination, call
+from tests.patience import wait_for
 from tests.threads.graphs import ALL, saver_of
-from tests.threads.town import wait_for
 
 
 @pytest.fixture
@@ -60,7 +62,7 @@ def loop(worker):
 
 
 def at_rest(ann, thread):
-    return wait_for(lambda: (s := ann.snapshot(thread))["thread"]["state"] != "running" and s, timeout_s=40)
+    return wait_for(lambda: (s := ann.snapshot(thread))["thread"]["state"] != "running" and s)
 
 
 def said(snapshot, role="assistant"):
@@ -77,7 +79,7 @@ class Gate:
         def wait_here() -> str:
             """Wait."""
             self.is_in.set()
-            assert self.may_go.wait(30)
+            assert self.may_go.wait(PATIENCE_S)
             return "waited"
 
         self.tool = wait_here
@@ -88,7 +90,7 @@ def test_a_steer_is_read_before_the_next_step(running):
     model = ScriptedModel(replies=[[call("wait_here")]])
     with running(model=model, tools=[gate.tool]) as (ann, thread, reported):
         ann.message(thread, "Go")
-        assert gate.is_in.wait(20)
+        assert gate.is_in.wait(PATIENCE_S)
         ann.steer(thread, "Be quick")
         gate.may_go.set()
         snapshot = at_rest(ann, thread)
@@ -103,7 +105,7 @@ def test_a_stop_ends_the_run_after_its_step_and_holds_what_was_queued(running):
     model = ScriptedModel(replies=[[call("wait_here")], [call("wait_here", "c2")]])
     with running(model=model, tools=[gate.tool]) as (ann, thread, _reported):
         ann.message(thread, "Go")
-        assert gate.is_in.wait(20)
+        assert gate.is_in.wait(PATIENCE_S)
         ann.follow_up(thread, "And then")
         ann.stop(thread)
         assert ann.snapshot(thread)["runs"][-1]["stopping"]

@@ -16,7 +16,7 @@ from continuity.thread_requests import Position
 from continuity.threads import following as threads_following
 from continuity.threads.client import ThreadClient
 from continuity.threads.following import Following
-from tests.threads.town import wait_for
+from tests.patience import wait_for
 
 
 def drained(client, thread_id, *, until):

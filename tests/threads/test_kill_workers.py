@@ -14,8 +14,8 @@ import pytest
 pytest.importorskip("langchain")
 
 from tests.crash.stage import until
+from tests.patience import wait_for
 from tests.threads.talks import DONE, OVER_S, Talk, talking_stage
-from tests.threads.town import wait_for
 
 ASKING = [
     ("claim.before", 1), ("claim.after", 1), ("model.before", 1), ("model.after", 1), ("tool.begin", 1),

@@ -14,9 +14,10 @@ from continuity.errors import ConflictError
 from continuity.thread_requests import Position
 from continuity.threads.client import ThreadClient
 from continuity.threads.events import read_events
+from tests.patience import PATIENCE_S, wait_for
 from tests.servers import start, stop
 from tests.threads.cutting import Cutter
-from tests.threads.town import Town, wait_for
+from tests.threads.town import Town
 
 SHOWN = ("thread", "runs", "messages", "state", "queue", "waiting", "checkpoint")
 
@@ -195,7 +196,7 @@ def test_a_follower_whose_connections_are_cut_loses_and_repeats_nothing(town, cu
 def events_until_cut(url, thread, headers, after):
     """Read a stream as a browser does, with the id of the last whole event, until it ends."""
     parts = urlsplit(url)
-    connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=30)
+    connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=PATIENCE_S)
     found = []
 
     def pieces(reply):
@@ -259,7 +260,7 @@ def test_a_follower_goes_on_when_the_server_was_killed(own_town):
             wait_for(lambda: len(updates) > 3, what="nothing was followed")
             own_town.kill_and_start()
     hand.write(claimed, "settle")
-    assert ends.wait(30)
+    assert ends.wait(PATIENCE_S)
     follower.join()
 
     journal = records_after(ann, thread, "1-0")

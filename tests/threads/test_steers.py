@@ -10,6 +10,8 @@ from collections import Counter
 
 import pytest
 
+from tests.patience import PATIENCE_S
+
 pytest.importorskip("langgraph")
 
 from langgraph.graph import START, MessagesState, StateGraph
@@ -54,7 +56,7 @@ def running(town, tmp_path):
     is_ready = threading.Event()
     working = threading.Thread(target=worker.run, kwargs={"ready": is_ready.set})
     working.start()
-    assert is_ready.wait(20)
+    assert is_ready.wait(PATIENCE_S)
     ann = town.talker()
     yield ann, ann.create("talk", name)["thread_id"], ends
     worker.stop()
@@ -74,7 +76,7 @@ def test_steers_at_the_very_end_of_a_run_are_read_or_follow_or_are_refused(runni
     for number in range(amount):
         ends.expect(random.choice(POINTS))
         ann.message(thread, f"message {number}")
-        assert ends.has_come.wait(20)
+        assert ends.has_come.wait(PATIENCE_S)
         time.sleep(random.uniform(0, SPREAD_S))
         try:
             ann.steer(thread, f"steer {number}.")
@@ -118,7 +120,7 @@ def test_a_steer_reaches_a_nested_graph_and_a_stop_ends_a_step_that_says_nothing
 
     def wait(_state):
         is_in.release()
-        assert may_go.acquire(timeout=20)
+        assert may_go.acquire(timeout=PATIENCE_S)
         return {}
 
     def last(_state):
@@ -150,7 +152,7 @@ def test_a_steer_reaches_a_nested_graph_and_a_stop_ends_a_step_that_says_nothing
         working.start()
         asked = [lambda: ann.steer(thread, "Be quick"), lambda: ann.stop(thread)]
         for ask in asked:
-            assert is_in.acquire(timeout=20)
+            assert is_in.acquire(timeout=PATIENCE_S)
             ask()
             # Whoever heard of nothing for so long asks before the next step.
             time.sleep(2 * LOOK_S)

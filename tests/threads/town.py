@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import secrets
-import time
 from typing import Any
 
 from continuity.client import ContinuityClient
@@ -73,13 +72,3 @@ class ByHand:
         entries += [{"kind": "message_part", "message_id": message_id, "text": part} for part in parts]
         entries += [{"kind": "message_ended", "message_id": message_id}]
         self.write(claimed, "append", records=entries)
-
-
-def wait_for(holds: Any, *, timeout_s: float = 20.0, what: str = "it never came true") -> Any:
-    ends_at_s = time.monotonic() + timeout_s
-    while time.monotonic() < ends_at_s:
-        found = holds()
-        if found:
-            return found
-        time.sleep(0.05)
-    raise AssertionError(what)

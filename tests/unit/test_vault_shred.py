@@ -15,6 +15,7 @@ import pytest
 
 from continuity.errors import IntegrityError, KeySourceError
 from continuity.vault import ShredHead, ShredList, files
+from tests.patience import PATIENCE_S
 
 LINE_BYTES = 130
 
@@ -409,7 +410,7 @@ class TestKilledProcess:
     def test_a_kill_in_the_middle_of_a_line_leaves_a_list_that_goes_on(self, shred_list, path, written):
         known = append(shred_list, 1)
         with started(WRITE_A_PART_AND_DIE.replace("PART", str(written)), path) as process:
-            process.wait(30)
+            process.wait(PATIENCE_S)
         assert process.returncode == -signal.SIGKILL
         assert path.stat().st_size == 84 + LINE_BYTES + written
 
@@ -426,7 +427,7 @@ class TestKilledProcess:
         whole = path.read_bytes()
         path.write_bytes(whole[:-LINE_BYTES] + bytes(40) + whole[-LINE_BYTES + 40 :])
         with started(WRITE_A_PART_AND_DIE.replace("PART", "100"), path) as process:
-            process.wait(30)
+            process.wait(PATIENCE_S)
         assert process.returncode == -signal.SIGKILL
 
         after = ShredList(path)

@@ -10,12 +10,14 @@ import json
 
 import pytest
 
+from tests.patience import PATIENCE_S
+
 
 class BareClient:
     """JSON over one keep-alive connection."""
 
     def __init__(self, address):
-        self._connection = http.client.HTTPConnection(*address, timeout=20)
+        self._connection = http.client.HTTPConnection(*address, timeout=PATIENCE_S)
         self.headers = {}
         self.cookie = None
 

@@ -18,6 +18,7 @@ from continuity.errors import ContinuityError
 from continuity.evidence import RecordEvidence, SearchEvidence
 from continuity.services.callers import Role
 from continuity.store import schema
+from tests.patience import PATIENCE_S
 from tests.people import VISIT
 from tests.second_factors import enrolled, forget_attempts, person
 from tests.servers import ROOT
@@ -159,7 +160,7 @@ def log(at):
     get(browser, "/settings/audit/entries.csv")
     get(browser, "/settings/audit/checkpoint.jsonl")
     at.site.wiring.audits.checks.begin(by=at.adm.actor, request_id="req_test", against=None)
-    at.site.wiring.audits.checks.wait(30)
+    at.site.wiring.audits.checks.wait(PATIENCE_S)
 
 
 def vault(at):

@@ -11,6 +11,7 @@ from app.auth import tokens
 from app.auth.schema import credentials
 from continuity.services.callers import CallerKind, Role
 from continuity.store.schema import owners
+from tests.patience import PATIENCE_S
 
 GRANT = "/v1/evidence/grants"
 REVOKE = "/v1/evidence/revoke"
@@ -197,17 +198,17 @@ def test_a_live_revocation_holds_within_one_connection(running_server):
     url, start = running_server.url, running_server.instance
     with requests.Session() as browser, requests.Session() as machine:
         first = {"username": start.username, "password": start.password}
-        csrf = browser.post(f"{url}/api/auth/login", json=first, timeout=10).json()["csrf_token"]
+        csrf = browser.post(f"{url}/api/auth/login", json=first, timeout=PATIENCE_S).json()["csrf_token"]
         change = {"current_password": start.password, "new_password": "bright otter sails north"}
         changed = browser.post(
-            f"{url}/api/auth/change-password", json=change, headers={"X-CSRF-Token": csrf}, timeout=10
+            f"{url}/api/auth/change-password", json=change, headers={"X-CSRF-Token": csrf}, timeout=PATIENCE_S
         ).json()
         proof = {"X-CSRF-Token": changed["csrf_token"]}
-        token = browser.post(f"{url}{GRANT}", json=BODY, headers=proof, timeout=10).json()["token"]
+        token = browser.post(f"{url}{GRANT}", json=BODY, headers=proof, timeout=PATIENCE_S).json()["token"]
 
-        before = machine.get(f"{url}{LIST}", headers=bearer(token), timeout=10)
-        browser.post(f"{url}{REVOKE}", json={"principal_id": BODY["principal_id"]}, headers=proof, timeout=10)
-        after = machine.get(f"{url}{LIST}", headers=bearer(token), timeout=10)
+        before = machine.get(f"{url}{LIST}", headers=bearer(token), timeout=PATIENCE_S)
+        browser.post(f"{url}{REVOKE}", json={"principal_id": BODY["principal_id"]}, headers=proof, timeout=PATIENCE_S)
+        after = machine.get(f"{url}{LIST}", headers=bearer(token), timeout=PATIENCE_S)
 
     assert (before.status_code, after.status_code) == (200, 401)
     time.sleep(0.05)

@@ -12,6 +12,7 @@ import pytest
 
 from app import logs
 from app.housekeeping import Housekeeping
+from tests.patience import PATIENCE_S
 from tests.web.bare import BASE, SECRET, bare_app
 
 TOKEN = "atm_o_" + "A" * 43 + "_000000"
@@ -116,9 +117,9 @@ def test_a_task_that_fails_is_logged_and_does_not_stop_the_others(log):
     housekeeping.add("bad", fail, interval_s=0.01)
     housekeeping.add("good", done.set, interval_s=0.01)
     housekeeping.start()
-    assert done.wait(5)
+    assert done.wait(PATIENCE_S)
     done.clear()
-    assert done.wait(5)
+    assert done.wait(PATIENCE_S)
     housekeeping.stop()
 
     assert lines(log)[0]["task"] == "bad"
@@ -148,7 +149,7 @@ def test_stopping_waits_for_the_task_that_runs():
 
     housekeeping.add("slow", slow, interval_s=60)
     housekeeping.start()
-    assert started.wait(5)
+    assert started.wait(PATIENCE_S)
     housekeeping.stop()
 
     assert finished.is_set()

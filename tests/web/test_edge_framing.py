@@ -7,6 +7,7 @@ import socket
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.servers import RunningServer
 
 GET = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
@@ -97,7 +98,7 @@ def test_a_request_hidden_behind_a_doubtful_one_is_never_answered(shared_server)
 
 
 def test_a_body_that_was_announced_too_large_is_answered_though_the_client_goes_on_sending(shared_server):
-    with shared_server.connect(timeout_s=5) as connection:
+    with shared_server.connect(timeout_s=PATIENCE_S) as connection:
         connection.sendall(post(b"Content-Length: 900000\r\n"))
         for _ in range(9):
             connection.sendall(b"x" * 100_000)

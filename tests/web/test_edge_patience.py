@@ -12,6 +12,7 @@ import pytest
 
 from app import serving
 from app.config import load_settings
+from tests.patience import PATIENCE_S
 from tests.servers import RunningServer
 
 GET = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
@@ -37,7 +38,7 @@ class Threaded:
         self.thread = threading.Thread(target=self.server.serve)
 
     def connect(self) -> socket.socket:
-        return socket.create_connection(self.address, timeout=8)
+        return socket.create_connection(self.address, timeout=PATIENCE_S)
 
 
 @pytest.fixture
@@ -93,7 +94,7 @@ def test_a_client_that_does_not_take_its_reply_is_dropped(impatient):
     with socket.socket() as connection:
         # A small window, or the kernel would take the whole reply in the client's place.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
-        connection.settimeout(8)
+        connection.settimeout(PATIENCE_S)
         connection.connect(impatient.address)
         connection.sendall(b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n")
         time.sleep(4)
@@ -150,7 +151,7 @@ class HeldUp(serving.Server):
     """A server whose stopper is held up just before it wakes the loop, which wakes by itself meanwhile."""
 
     def pull_trigger(self):
-        with socket.create_connection(self.address, timeout=8):
+        with socket.create_connection(self.address, timeout=PATIENCE_S):
             time.sleep(1.5)
         super().pull_trigger()
 
@@ -163,7 +164,7 @@ def test_a_server_that_ends_while_its_stopper_is_held_up_ends_cleanly():
     thread.start()
 
     server.stop()
-    thread.join(timeout=8)
+    thread.join(timeout=PATIENCE_S)
 
     assert not thread.is_alive()
 

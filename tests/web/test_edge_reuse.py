@@ -10,6 +10,7 @@ import pytest
 
 from app import serving
 from app.config import load_settings
+from tests.patience import PATIENCE_S
 
 STATUSES = {"/nothing": "204 No Content", "/same": "304 Not Modified", "/words": "200 OK"}
 
@@ -35,7 +36,7 @@ def address() -> Iterator[tuple[str, int]]:
 
 def replies(address: tuple[str, int], paths: list[str], **headers: str) -> tuple[list[int], bool]:
     """Ask for `paths` on one connection; return the statuses, and whether the connection outlived them."""
-    client = http.client.HTTPConnection(*address, timeout=5)
+    client = http.client.HTTPConnection(*address, timeout=PATIENCE_S)
     client.connect()
     connection, statuses = client.sock, []
     for path in paths:

@@ -8,6 +8,7 @@ import sqlite3
 import time
 from contextlib import closing
 
+from tests.patience import PATIENCE_S
 from tests.servers import RunningServer
 
 LOGIN = json.dumps({"username": "administrator", "password": "not this one"})
@@ -16,7 +17,7 @@ LOGIN = json.dumps({"username": "administrator", "password": "not this one"})
 def ask(
     server: RunningServer, method: str, path: str, body: str | None = None
 ) -> tuple[http.client.HTTPResponse, float]:
-    connection = http.client.HTTPConnection(*server.address, timeout=30)
+    connection = http.client.HTTPConnection(*server.address, timeout=PATIENCE_S)
     started = time.monotonic()
     connection.request(method, path, body, {"Content-Type": "application/json"})
     reply = connection.getresponse()

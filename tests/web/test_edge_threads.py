@@ -7,9 +7,9 @@ import threading
 import pytest
 
 from app.dispatching import Dispatcher
+from tests.patience import PATIENCE_S
 
 THREADS = 4
-WAIT_S = 10
 
 
 class Task:
@@ -23,7 +23,7 @@ class Task:
     def service(self) -> None:
         self.served_by = threading.current_thread().name
         self.is_served.set()
-        self._may_end.wait(WAIT_S)
+        self._may_end.wait(PATIENCE_S)
 
     def cancel(self) -> None:
         self.is_served.set()
@@ -34,7 +34,7 @@ def dispatcher():
     made = Dispatcher()
     made.set_thread_count(THREADS)
     yield made
-    made.shutdown(timeout=WAIT_S)
+    made.shutdown(timeout=PATIENCE_S)
     assert not made.threads
 
 
@@ -61,7 +61,7 @@ def test_one_request_after_the_other_is_served_by_one_thread(dispatcher):
     for _ in range(3 * THREADS):
         task = Task(open_gate())
         dispatcher.add_task(task)
-        assert task.is_served.wait(WAIT_S)
+        assert task.is_served.wait(PATIENCE_S)
         served.append(task.served_by)
         settle(dispatcher)
 
@@ -75,7 +75,7 @@ def test_requests_at_once_are_served_by_as_many_threads(dispatcher):
     for task in tasks:
         dispatcher.add_task(task)
 
-    assert all(task.is_served.wait(WAIT_S) for task in tasks)
+    assert all(task.is_served.wait(PATIENCE_S) for task in tasks)
     assert len({task.served_by for task in tasks}) == THREADS
     gate.set()
 
@@ -87,9 +87,9 @@ def test_requests_beyond_the_threads_are_served_as_soon_as_one_is_free(dispatche
     waiting = [Task(open_gate()) for _ in range(5)]
     for task in (*held, *waiting):
         dispatcher.add_task(task)
-    assert all(task.is_served.wait(WAIT_S) for task in held)
+    assert all(task.is_served.wait(PATIENCE_S) for task in held)
     assert not any(task.is_served.is_set() for task in waiting)
 
     gate.set()
 
-    assert all(task.is_served.wait(WAIT_S) for task in waiting)
+    assert all(task.is_served.wait(PATIENCE_S) for task in waiting)

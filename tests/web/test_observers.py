@@ -13,6 +13,7 @@ from app.auth.requests import RevokeRequest
 from continuity.errors import UnavailableError
 from observations import ingest
 from tests.observing import LEAST, WHOLE
+from tests.patience import PATIENCE_S
 from tests.web.matrix import ATTEMPT, WORKFLOWS, World
 from tests.web.site import PRODUCER_TOKEN, site_on
 
@@ -213,7 +214,7 @@ def test_events_that_hang_in_storage_hold_neither_threads_nor_connections_of_gov
 
     def hang(_work):
         entered.release()
-        assert leave.wait(20)
+        assert leave.wait(PATIENCE_S)
         raise UnavailableError("The disk hangs.")
 
     monkeypatch.setattr(world.site.wiring.observations.ingest, "_units", Broken(hang))
@@ -225,8 +226,8 @@ def test_events_that_hang_in_storage_hold_neither_threads_nor_connections_of_gov
     ]
     for thread in threads:
         thread.start()
-    assert entered.acquire(timeout=10)
-    give_up = time.monotonic() + 10
+    assert entered.acquire(timeout=PATIENCE_S)
+    give_up = time.monotonic() + PATIENCE_S
     while world.site.wiring.observations.ingest._places._value:
         assert time.monotonic() < give_up
         time.sleep(0.01)

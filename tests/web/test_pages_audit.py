@@ -23,6 +23,7 @@ from continuity.services.audit import AuditEntry
 from continuity.services.callers import Role
 from continuity.store import schema
 from tests.integration.tampering import tamper
+from tests.patience import PATIENCE_S
 from tests.web.pages import HTML, HTMX, cookie_of, get, post
 from tests.web.scenes import Stage
 from tests.web.site import site_on
@@ -81,7 +82,7 @@ def checked(site, browser, fields=None, file=None):
     if file is not None:
         data["checkpoint"] = (io.BytesIO(file), "checkpoint.jsonl")
     reply = post_file(browser, data)
-    site.wiring.audits.checks.wait(30)
+    site.wiring.audits.checks.wait(PATIENCE_S)
     return reply
 
 
@@ -140,7 +141,7 @@ def test_every_route_has_a_row(world):
 @pytest.mark.parametrize("asker", ASKERS)
 def test_administrators_alone_see_the_log(world, endpoint, asker):
     reply = world.ask(endpoint, asker)
-    world.site.wiring.audits.checks.wait(30)
+    world.site.wiring.audits.checks.wait(PATIENCE_S)
 
     # A form without a session has no token; nobody is told more than that.
     wanted = {
@@ -158,7 +159,7 @@ def test_without_the_check_of_role_the_matrix_fails(fresh_instance, monkeypatch)
     with site_on(fresh_instance.folder) as site:
         world = World(site)
         assert {world.ask(endpoint, "operator").status_code for endpoint in PATHS} <= {200, 303, 409}
-        site.wiring.audits.checks.wait(30)
+        site.wiring.audits.checks.wait(PATIENCE_S)
 
 
 class TestList:

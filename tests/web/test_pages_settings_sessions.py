@@ -12,6 +12,7 @@ from app.auth.accounts import LOCAL
 from app.auth.schema import sessions
 from continuity.services.callers import Role
 from continuity.store import schema
+from tests.patience import PATIENCE_S
 from tests.web.pages import get, post
 from tests.web.reading import text_of
 
@@ -138,13 +139,13 @@ def test_a_request_that_is_under_way_brings_no_ended_session_back(site, ada, mon
     def paused(person):
         if person.username == "bob":
             inside.set()
-            assert go_on.wait(10)
+            assert go_on.wait(PATIENCE_S)
         return all_of(person)
 
     monkeypatch.setattr(type(site.wiring.auth.own_sessions), "all", lambda _self, person: paused(person))
     request = threading.Thread(target=lambda: answers.append(get(theirs, "/account").status_code))
     request.start()
-    assert inside.wait(10)
+    assert inside.wait(PATIENCE_S)
     post(ada, f"{SESSIONS}/end-all", fields(site, "bob"))
     go_on.set()
     request.join()
