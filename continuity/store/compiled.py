@@ -12,10 +12,13 @@ Rules:
   back as 0 and 1.
 * An error of the driver leaves as SQLAlchemy's error for it, so that `Store` judges it like any other.
 * Where somebody listens to SQLAlchemy's cursor events, the statement goes through SQLAlchemy and is heard.
+* In a unit on PostgreSQL they go by the connection's pipeline (`continuity.store.pipeline`), prepared, and one that
+  was only sent (`Compiled.send`) goes with the next whose answer is needed, or with COMMIT.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections import namedtuple
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
@@ -26,12 +29,16 @@ from sqlalchemy import exc
 from continuity.store.sqlite import BEGIN
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from sqlalchemy import Connection
     from sqlalchemy.sql.dml import ReturningInsert
 
+PIPELINE: Final = "continuity.pipeline"
+"""Where ``connection.info`` keeps the pipeline of a connection to PostgreSQL."""
 _STATEMENT_NAME: Final = "Row"
+_PIPELINED: Final = "pipeline"
+_numbers = itertools.count(1)
 
 
 class Compiled:
@@ -49,6 +56,9 @@ class Compiled:
 
     def all(self, connection: Connection, parameters: Mapping[str, Any]) -> list[Any]:
         """Run a SELECT, or what returns rows as one does; returns all of them, whose columns are read by name."""
+        pipeline = _pipeline(connection)
+        if pipeline is not None:
+            return [self._make(row) for row in self._asked(connection, pipeline, parameters, pipeline.rows)]
         cursor = self._execute(connection, parameters)
         rows = [self._make(row) for row in cursor.fetchall()]
         cursor.close()
@@ -61,19 +71,56 @@ class Compiled:
 
     def run(self, connection: Connection, parameters: Mapping[str, Any]) -> int:
         """Run an INSERT or UPDATE; returns how many rows it met."""
+        pipeline = _pipeline(connection)
+        if pipeline is not None:
+            count: int = self._asked(connection, pipeline, parameters, pipeline.count)
+            return count
         cursor = self._execute(connection, parameters)
         count = int(cursor.rowcount)
         cursor.close()
         return count
 
     def run_each(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Run an INSERT or UPDATE once for each of some rows, at least one."""
+        """Run an INSERT or UPDATE once for each of some rows, at least one, as `send` does."""
+        pipeline = _pipeline(connection)
+        if pipeline is not None:
+            for row in rows:
+                self._queue(connection, pipeline, row)
+            return
         if connection.dispatch.before_cursor_execute:
             connection.execute(self._statement, [dict(row) for row in rows])
             return
         text = self._text(connection)
         cursor = execute_each(connection, text.sql, [text.values(row) for row in rows])
         cursor.close()
+
+    def send(self, connection: Connection, parameters: Mapping[str, Any]) -> None:
+        """Run an INSERT or UPDATE whose answer nobody needs: what it refuses may come out later, from the unit."""
+        pipeline = _pipeline(connection)
+        if pipeline is None:
+            self._execute(connection, parameters).close()
+        else:
+            self._queue(connection, pipeline, parameters)
+
+    def _queue(self, connection: Connection, pipeline: Any, parameters: Mapping[str, Any]) -> None:
+        text = self._texts.get(_PIPELINED) or self._compile_for_pipeline(connection)
+        pipeline.add(text, text.values(parameters))
+
+    def _asked(
+        self, connection: Connection, pipeline: Any, parameters: Mapping[str, Any], ask: Callable[[], Any]
+    ) -> Any:
+        self._queue(connection, pipeline, parameters)
+        try:
+            return ask()
+        except connection.dialect.loaded_dbapi.Error as error:
+            raise translated(connection, "", error) from error
+
+    def _compile_for_pipeline(self, connection: Connection) -> _Text:
+        dialect = type(connection.dialect)(paramstyle="numeric_dollar")  # type: ignore[call-arg]
+        compiled = self._statement.compile(dialect=dialect)
+        text = _Text(str(compiled).encode(), tuple(compiled.positiontup or ()), dict(compiled.params))
+        self._texts[_PIPELINED] = text
+        return text
 
     def _execute(self, connection: Connection, parameters: Mapping[str, Any]) -> Any:
         if connection.dispatch.before_cursor_execute:
@@ -98,15 +145,17 @@ class Compiled:
 class _Text:
     """A compiled statement: its text and how its parameters are handed over."""
 
-    __slots__ = ("_defaults", "_in_order", "sql")
+    __slots__ = ("_defaults", "_in_order", "name", "sql")
 
-    def __init__(self, sql: str, names: tuple[str, ...] | None, defaults: dict[str, Any]) -> None:
+    def __init__(self, sql: Any, names: tuple[str, ...] | None, defaults: dict[str, Any]) -> None:
         self.sql = sql
+        self.name = b"continuity_%d" % next(_numbers)
         # With one name alone `itemgetter` would give no tuple.
         self._in_order = itemgetter(*names, *names[:1]) if names else None
         self._defaults = defaults
 
     def values(self, parameters: Mapping[str, Any]) -> Any:
+        """Return the values as the driver takes them."""
         merged = {**self._defaults, **parameters}
         return merged if self._in_order is None else self._in_order(merged)[:-1]
 
@@ -121,7 +170,7 @@ def execute(connection: Connection, sql: str, values: Any) -> Any:
     try:
         return driver_connection.execute(sql, values)  # type: ignore[union-attr]
     except connection.dialect.loaded_dbapi.Error as error:
-        raise _translated(connection, sql, error) from error
+        raise translated(connection, sql, error) from error
 
 
 def execute_each(connection: Connection, sql: str, rows: Sequence[Any]) -> Any:
@@ -130,11 +179,20 @@ def execute_each(connection: Connection, sql: str, rows: Sequence[Any]) -> Any:
     try:
         cursor.executemany(sql, rows)
     except connection.dialect.loaded_dbapi.Error as error:
-        raise _translated(connection, sql, error) from error
+        raise translated(connection, sql, error) from error
     return cursor
 
 
-def _translated(connection: Connection, sql: str, error: Exception) -> BaseException:
+def _pipeline(connection: Connection) -> Any | None:
+    """Return the pipeline of a unit on PostgreSQL, unless somebody wants to hear what is run."""
+    info = connection.connection.info
+    if info.get(BEGIN) != "" or connection.dispatch.before_cursor_execute:
+        return None
+    return info.get(PIPELINE)
+
+
+def translated(connection: Connection, sql: str, error: Exception) -> BaseException:
+    """Return SQLAlchemy's error for one of the driver; a lost connection is told so."""
     dialect = connection.dialect
     driver_connection = connection.connection.dbapi_connection
     is_lost = dialect.is_disconnect(error, driver_connection, None)  # type: ignore[arg-type]

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import sqlalchemy as sa
 
 from continuity.store import sqlite
+from continuity.store.compiled import PIPELINE
 from continuity.store.failures import is_busy
 from continuity.store.sqlite import BEGIN
 
@@ -230,6 +231,10 @@ def _sequences(connection: Connection, tables: Sequence[sa.Table]) -> Iterator[t
 
 
 def _driver(connection: Connection) -> Any:
+    pipeline = connection.connection.info.get(PIPELINE)
+    if pipeline is not None:
+        # The driver is used past SQLAlchemy: what is queued comes first.
+        pipeline.flush()
     return connection.connection.dbapi_connection
 
 

@@ -24,6 +24,9 @@ _SQLITE_ERROR: Final = 1
 _RETRY_STATES: Final = frozenset({"40001", "40P01"})
 """PostgreSQL: serialisation failure and deadlock; the transaction did nothing and may be run again."""
 
+_WAITED_STATES: Final = frozenset({"55P03", "40001", "40P01"})
+"""PostgreSQL: a lock that others held for too long, and conflicts without end. Nothing has happened."""
+
 
 def _driver_error(error: BaseException) -> BaseException:
     original = error.orig if isinstance(error, exc.DBAPIError) else None
@@ -40,9 +43,15 @@ def is_busy(error: BaseException) -> bool:
     return _sqlite_code(error) in {_SQLITE_BUSY, _SQLITE_LOCKED}
 
 
+def sqlstate(error: BaseException) -> str | None:
+    """Return PostgreSQL's code of an error, if it has one."""
+    code: str | None = getattr(_driver_error(error), "sqlstate", None)
+    return code
+
+
 def is_conflict(error: BaseException) -> bool:
     """Say whether PostgreSQL undid the transaction only because of others, so that it may be run again."""
-    return getattr(_driver_error(error), "sqlstate", None) in _RETRY_STATES
+    return sqlstate(error) in _RETRY_STATES
 
 
 def is_ours(error: BaseException) -> bool:
@@ -56,6 +65,11 @@ def unavailable(error: BaseException) -> UnavailableError:
     """Make the error that callers see. Its message never holds text of the database's own error."""
     if isinstance(error, exc.TimeoutError):
         return UnavailableError("All database connections are in use.")
-    if is_busy(error):
+    if is_busy(error) or sqlstate(error) in _WAITED_STATES:
         return UnavailableError("The database is busy with another writer.")
     return UnavailableError("The database cannot answer now.", retry_after_s=5)
+
+
+def undone() -> UnavailableError:
+    """Make the error of a unit whose connection was lost, again and again, before anything took effect."""
+    return UnavailableError("The database cannot answer now. Nothing has happened.", retry_after_s=5)

@@ -6,7 +6,10 @@ Rules:
 * No statement, lock or forgotten transaction waits without end.
 * To a server that is not this machine's: TLS, with the certificate checked against its name, unless the URL
   says otherwise with ``sslmode``.
+* A connection whose other end is gone without a word is given up after half a minute.
 * The driver never begins a transaction by itself: see `continuity.store.sqlite`, the same ``info[BEGIN]``.
+* Where a connection has a pipeline (`continuity.store.pipeline`), what is queued there runs before whatever
+  SQLAlchemy sends: the order is that of the calls. Statements are prepared there and nowhere else.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 
+from continuity.store.compiled import PIPELINE
 from continuity.store.sqlite import BEGIN
 
 if TYPE_CHECKING:
@@ -23,6 +27,10 @@ if TYPE_CHECKING:
     from sqlalchemy.pool import PoolProxiedConnection
 
 CONNECT_TIMEOUT_S: Final = 5
+_LIVENESS: Final = {
+    "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 4, "tcp_user_timeout": 30_000,
+}  # fmt: skip
+"""Of TCP; longer than ``statement_timeout`` lets anybody wait for an answer."""
 _SETTINGS: Final = {
     "synchronous_commit": "on",
     "statement_timeout": "15s",
@@ -54,7 +62,11 @@ class Dialect(PGDialect_psycopg):
         options["options"] = f"{settings} {options.get('options', '')}".rstrip()
         options.setdefault("connect_timeout", CONNECT_TIMEOUT_S)
         options.setdefault("application_name", "atmem")
+        for name, value in _LIVENESS.items():
+            options.setdefault(name, value)
         options["autocommit"] = True
+        # psycopg deallocates *all* prepared statements when it sees DROP, ALTER or ROLLBACK and has some of its own.
+        options["prepare_threshold"] = None
         if _is_remote(options.get("host")) and "sslmode" not in options:
             options["sslmode"] = "verify-full"
             options.setdefault("sslrootcert", "system")
@@ -65,3 +77,40 @@ class Dialect(PGDialect_psycopg):
         statement = dbapi_connection.info.get(BEGIN, "BEGIN")
         if statement:
             dbapi_connection.execute(statement)
+
+    def do_commit(self, dbapi_connection: PoolProxiedConnection) -> None:
+        """Commit what is open, in a unit with what is queued."""
+        info = dbapi_connection.info
+        if info.get(BEGIN) != "" or PIPELINE not in info:
+            super().do_commit(dbapi_connection)  # type: ignore[no-untyped-call]
+        elif info[PIPELINE].is_open:
+            info[PIPELINE].commit()
+
+    def do_execute(self, cursor: Any, statement: str, parameters: Any, context: Any | None = None) -> None:
+        """Run what is queued first."""
+        _flush(context)
+        super().do_execute(cursor, statement, parameters, context)  # type: ignore[no-untyped-call]
+
+    def do_execute_no_params(self, cursor: Any, statement: str, context: Any | None = None) -> None:
+        """Run what is queued first."""
+        _flush(context)
+        super().do_execute_no_params(cursor, statement, context)  # type: ignore[no-untyped-call]
+
+    def do_executemany(self, cursor: Any, statement: str, parameters: Any, context: Any | None = None) -> None:
+        """Run what is queued first."""
+        _flush(context)
+        super().do_executemany(cursor, statement, parameters, context)  # type: ignore[no-untyped-call]
+
+
+def _flush(context: Any | None) -> None:
+    pipeline = None if context is None else _info_of(context.root_connection.connection).get(PIPELINE)
+    if pipeline is not None:
+        pipeline.flush()
+
+
+def _info_of(connection: PoolProxiedConnection) -> dict[str, Any]:
+    try:
+        return connection.info
+    except NotImplementedError:
+        # SQLAlchemy's own first look at a connection that is not in the pool yet.
+        return {}

@@ -29,7 +29,7 @@ _OF_RUN: Final = (
 def note(connection: Connection, run_ix: bytes, workflow_pk: int) -> None:
     """Note that an attempt of a workflow belongs to a run, unless that is known."""
     statement = _SQLITE if connection.dialect.name == "sqlite" else _POSTGRESQL
-    statement.run(connection, {"run_ix": run_ix, "workflow_pk": workflow_pk})
+    statement.send(connection, {"run_ix": run_ix, "workflow_pk": workflow_pk})
 
 
 def workflows_of(connection: Connection, run_ix: bytes, *, count: int) -> Sequence[int]:

@@ -16,7 +16,9 @@ Rules:
   constraint included: the service says what it means. Inside `work` nothing can be done after it (PostgreSQL
   refuses further statements), so let it leave `write` and read again.
 * Whatever says that storage cannot answer becomes `UnavailableError`. Raised by `write` it leaves open whether
-  the commit took effect: the caller asks again with the same request, nobody here repeats it.
+  the commit took effect, unless it says that nothing has happened: the caller asks again with the same request.
+  On PostgreSQL what is known not to have happened was tried again before, and a lost answer to COMMIT was asked
+  for (`continuity.store.units`).
 * SQLite has one writer at a time: threads that write at once commit together (`continuity.store.writer`). So `work`
   may run in the thread of a neighbour, with the context variables of its own.
 """
@@ -24,7 +26,6 @@ Rules:
 from __future__ import annotations
 
 import threading
-import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -32,7 +33,6 @@ from sqlalchemy import exc
 
 from continuity.store import failures
 from continuity.store.sqlite import BEGIN
-from continuity.store.watching import UNWATCHED
 from continuity.store.writer import Writer
 
 if TYPE_CHECKING:
@@ -40,15 +40,13 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, Engine
 
+    from continuity.store.units import Units
     from continuity.store.watching import WriteWatch
 
 T = TypeVar("T")
 
 WRITE_WAIT_S: Final = 5.0
 """How long a writer waits for its turn, once among threads and once among processes."""
-CONFLICT_PAUSES_S: Final = (0.002, 0.01, 0.05)
-"""Pauses before the tries after the first, when PostgreSQL undid a transaction because of others."""
-_SNAPSHOT: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 
 class Store:
@@ -64,14 +62,16 @@ class Store:
         self._engine = engine
         self._inside = threading.local()
         self._readers = _Readers(engine)
-        self._watch: WriteWatch = UNWATCHED
         driver_error: type[Exception] = engine.dialect.loaded_dbapi.Error
         self._storage_errors = (exc.DBAPIError, exc.TimeoutError, driver_error)
         self._writer = Writer(engine, wait_s=write_wait_s, storage_errors=self._storage_errors)
+        self._units = _units(engine, self._storage_errors) if self.is_postgresql else None
 
     def watch(self, watch: WriteWatch) -> None:
         """Tell `watch` from now on how long units wait and commits take."""
-        self._watch = self._writer.watch = watch
+        self._writer.watch = watch
+        if self._units is not None:
+            self._units.watch = watch
 
     @property
     def engine(self) -> Engine:
@@ -100,7 +100,7 @@ class Store:
         """
         if getattr(self._inside, "is_writing", False):
             raise RuntimeError("Store.write was called from inside Store.write.")
-        run = self._write_postgresql if self.is_postgresql else self._writer.write
+        run = self._writer.write if self._units is None else self._units.write
         self._inside.is_writing = True
         try:
             with self._seam():
@@ -116,7 +116,7 @@ class Store:
             Exception: Whatever `work` raised.
         """
         with self._seam():
-            return self._reading(work, begin=_SNAPSHOT if self.is_postgresql else "BEGIN")
+            return self._reading(work, begin="BEGIN") if self._units is None else self._units.read(work)
 
     def autocommit(self, work: Callable[[Connection], T]) -> T:
         """Run `work`, one SELECT, outside of any transaction: the cheapest way to read a row.
@@ -126,6 +126,8 @@ class Store:
             Exception: Whatever `work` raised.
         """
         with self._seam():
+            if self._units is not None:
+                return self._units.autocommit(work)
             found = self._writer.read(work)
             return found[0] if found is not None else self._reading(work, begin="")
 
@@ -147,7 +149,9 @@ class Store:
             return self._writer.scrub()
 
     def close(self) -> None:
-        """Give back the connections that are kept for SQLite. The store can be used again afterwards."""
+        """Give back the connections that are kept. The store can be used again afterwards."""
+        if self._units is not None:
+            self._units.close()
         self._writer.close()
         self._readers.close()
 
@@ -160,14 +164,13 @@ class Store:
                 raise
             raise failures.unavailable(error) from error
 
-    # ---- reading
+    # ---- reading, SQLite
 
     def _reading(self, work: Callable[[Connection], T], *, begin: str) -> T:
         try:
             return self._read_once(work, begin)
         except exc.DBAPIError as error:
-            # A connection that died in the pool (the server was restarted) says so only when used. A read
-            # has no effect, so it is run again; the pool has dropped every connection of that age.
+            # A read has no effect, so it is run again.
             if not error.connection_invalidated:
                 raise
         return self._read_once(work, begin)
@@ -188,44 +191,12 @@ class Store:
         finally:
             self._readers.give_back(connection, is_sound=is_sound)
 
-    # ---- writing, PostgreSQL
 
-    def _write_postgresql(self, work: Callable[[Connection], T]) -> T:
-        for pause_s in CONFLICT_PAUSES_S:
-            try:
-                return self._write_once(work)
-            except exc.DBAPIError as error:
-                if not failures.is_conflict(error):
-                    raise
-            time.sleep(pause_s)
-        return self._write_once(work)
+def _units(engine: Engine, storage_errors: tuple[type[Exception], ...]) -> Units:
+    # psycopg is installed with the extra `postgres` alone.
+    from continuity.store.units import Units  # noqa: PLC0415
 
-    def _write_once(self, work: Callable[[Connection], T]) -> T:
-        came_s = time.perf_counter()
-        with self._begun() as connection:
-            self._watch.waited(time.perf_counter() - came_s)
-            result = work(connection)
-            began_s = time.perf_counter()
-            connection.commit()
-            self._watch.committed(time.perf_counter() - began_s, 1)
-            return result
-
-    @contextmanager
-    def _begun(self) -> Iterator[Connection]:
-        connection = self._engine.connect()
-        try:
-            try:
-                connection.begin()
-            except exc.DBAPIError as error:
-                # Dead in the pool, as above; nothing was sent but BEGIN.
-                if not error.connection_invalidated:
-                    raise
-                connection.close()
-                connection = self._engine.connect()
-                connection.begin()
-            yield connection
-        finally:
-            connection.close()
+    return Units(engine, storage_errors=storage_errors)
 
 
 class _Readers:
@@ -233,12 +204,12 @@ class _Readers:
 
     A look-up of a credential is one statement; to take a connection from the pool and to give it back costs
     more. The one used last is the first to be used again, as what it has cached is freshest. One of the pool
-    is always left to others. On PostgreSQL none is kept: what has died there must be the pool's to notice.
+    is always left to others. On PostgreSQL they are kept in `continuity.store.units`.
     """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        size: int = engine.pool.size() if engine.dialect.name == "sqlite" else 0  # type: ignore[attr-defined]
+        size: int = engine.pool.size()  # type: ignore[attr-defined]
         self._most = max(0, size - 1)
         self._lock = threading.Lock()
         self._kept: list[Connection] = []

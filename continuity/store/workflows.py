@@ -251,12 +251,12 @@ _INSERT_TERM_HOT: Final = Compiled(sa.insert(terms))
 
 def update_workflow(connection: Connection, workflow_pk: int, values: Mapping[str, Any]) -> None:
     """Write the changing columns of one workflow; `values` names every one of them."""
-    _UPDATE_WORKFLOW_HOT.run(connection, {"b_workflow_pk": workflow_pk, **values})
+    _UPDATE_WORKFLOW_HOT.send(connection, {"b_workflow_pk": workflow_pk, **values})
 
 
 def update_operation(connection: Connection, workflow_pk: int, ordinal: int, values: Mapping[str, Any]) -> None:
     """Write the changing columns of one operation; `values` names every one of them."""
-    _UPDATE_OPERATION_HOT.run(connection, {"b_workflow_pk": workflow_pk, "b_ordinal": ordinal, **values})
+    _UPDATE_OPERATION_HOT.send(connection, {"b_workflow_pk": workflow_pk, "b_ordinal": ordinal, **values})
 
 
 def update_phase(connection: Connection, workflow_pk: int, values: Mapping[str, Any]) -> None:
@@ -266,12 +266,12 @@ def update_phase(connection: Connection, workflow_pk: int, values: Mapping[str, 
 
 def insert_event(connection: Connection, values: Mapping[str, Any]) -> None:
     """Append one row of a workflow's history."""
-    _INSERT_EVENT_HOT.run(connection, values)
+    _INSERT_EVENT_HOT.send(connection, values)
 
 
 def insert_receipt(connection: Connection, values: Mapping[str, Any]) -> None:
     """Keep one receipt."""
-    _INSERT_RECEIPT_HOT.run(connection, values)
+    _INSERT_RECEIPT_HOT.send(connection, values)
 
 
 def insert_workflow(
@@ -299,7 +299,7 @@ def insert_workflow(
     Raises:
         sqlalchemy.exc.IntegrityError: The key exists already. Nothing has happened once `write` has left.
     """
-    _INSERT_PARTITION_HOT.run(connection, partition)
+    _INSERT_PARTITION_HOT.send(connection, partition)
     [inserted] = _INSERT_WORKFLOW_HOT.all(connection, workflow)
     place = {"workflow_pk": inserted.workflow_pk}
     _INSERT_OPERATION_HOT.run_each(connection, [{**row, **place} for row in operation_rows])
