@@ -153,6 +153,11 @@ def revision_of(connection: sa.Connection) -> str | None:
     return _revision(connection)
 
 
+def held_revision(connection: sa.Connection) -> str | None:
+    """Return the revision or mark, which nobody else changes until the transaction of `connection` ends."""
+    return connection.execute(sa.select(_VERSION.c.version_num).with_for_update()).scalar_one_or_none()
+
+
 def begin_moving(connection: sa.Connection, mark: str) -> None:
     """Make this program's tables, empty, in the transaction of `connection`, under a mark that nobody serves from."""
     connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK_KEY)))

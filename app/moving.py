@@ -4,7 +4,8 @@ Rules:
 
 * Nobody else writes to the source meanwhile: its server must be stopped, and its write lock is held.
 * Until the last row has been compared the target's revision says that it is being moved into, so that no program
-  serves from it or makes a vault in it. It names whose: another vault's move is never mixed with it.
+  serves from it or makes a vault in it. It names whose: another vault's move is never mixed with it. Each unit of
+  writing holds the mark, so that a second mover, of a copy of the instance, writes nothing once the first has ended.
 * Killed anywhere, the same command goes on. Rows that are there and equal are not written again.
 * The target is an empty database, or one of an unfinished move of this vault. Nothing in it is dropped that was not
   made here.
@@ -18,7 +19,7 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import sqlalchemy as sa
 
@@ -49,11 +50,19 @@ class MovingError(ContinuityError):
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """What is in the new database: rows compared, those written by this call, and in how many tables."""
+    """What is in the new database: rows compared, those written by this call, and in how many tables.
+
+    Nothing was compared when an earlier call has ended the move.
+    """
 
     rows: int
     written: int
     tables: int
+
+    @property
+    def was_done(self) -> bool:
+        """Whether an earlier call has ended the move."""
+        return self.tables == 0
 
 
 def check_address(url: str) -> None:
@@ -97,46 +106,78 @@ def move(settings: Settings, target_url: str, *, tell: Tell) -> Moved:
         row = vaults.vault_row(store)
         if row is None:
             raise MovingError(f"The instance has no vault yet: atmem init makes one on PostgreSQL. {_UNCHANGED}")
-        mark = migrating.moving_mark(hashlib.sha256(row.sealed_canary).hexdigest())
+        mark = _mark(row)
         target = Store(make_engine(target_url, pool_size=2))
         try:
+            if _is_done(settings, target, mark):
+                return Moved(0, 0, 0)
             with copies.held_still(store.engine) as source:
                 _prepare(target, mark)
-                return _move(settings, source, target, tell=tell)
+                return _Move(settings, source, target, mark).run(tell)
         except sa.exc.DBAPIError as error:
-            raise _unanswered(error) from error
+            raise _unanswered(error, of_source=store.engine.dialect.loaded_dbapi.Error) from error
         except UnavailableError as error:
-            raise _unanswered(error.__cause__ or error) from error
+            cause = error.__cause__ or error
+            raise _unanswered(cause, of_source=store.engine.dialect.loaded_dbapi.Error) from error
         except migrating.SchemaError as error:
             raise MovingError(f"The target: {error} {_UNCHANGED}") from error
         finally:
             databases.close(target)
 
 
-def _move(settings: Settings, source: sa.Connection, target: Store, *, tell: Tell) -> Moved:
-    there = tables()
-    counts = {table.name: moving.count(source, table) for table in there}
-    whole = sum(counts.values())
-    written = done = 0
-    for table in there:
-        for rows in moving.pages(source, table):
-            written += _writing(target, partial(moving.put, table=table, rows=rows))
-            done += len(rows)
-            tell("copying", done, whole)
-        if target.read(partial(moving.count, table=table)) != counts[table.name]:
-            _writing(target, partial(moving.drop_others, table=table, source=source))
-    _compare(source, target.engine, there, lambda rows: tell("comparing", rows, whole))
-    # Before the new database can be used, so that there is no moment in which both can be.
-    _say_where(settings, _named(target.engine.url))
-    _writing(target, partial(_finish, there=there, given=moving.numbers_given(source, there)))
-    # Without it the first questions are planned as if the tables were empty.
-    _writing(target, lambda connection: connection.exec_driver_sql("ANALYZE"))
-    return Moved(whole, written, len(there))
+@dataclass(frozen=True, slots=True)
+class _Move:
+    settings: Settings
+    source: sa.Connection
+    target: Store
+    mark: str
+
+    def run(self, tell: Tell) -> Moved:
+        there = tables()
+        whole = sum(moving.count(self.source, table) for table in there)
+        written = done = 0
+        for table in there:
+            self._writing(partial(moving.drop_others, table=table, source=self.source))
+            for rows in moving.pages(self.source, table):
+                if column := moving.misfit(self.source, table, rows):
+                    raise MovingError(_damaged(table, column))
+                written += self._writing(partial(moving.put, table=table, rows=rows))
+                done += len(rows)
+                tell("copying", done, whole)
+        _compare(self.source, self.target.engine, there, lambda rows: tell("comparing", rows, whole))
+        # Without it the first questions are planned as if the tables were empty.
+        self._writing(lambda connection: connection.exec_driver_sql("ANALYZE"))
+        # Before the new database can be used, so that there is no moment in which both can be.
+        _say_where(self.settings, _named(self.target.engine.url))
+        self._writing(partial(_finish, there=there, given=moving.numbers_given(self.source, there)))
+        return Moved(whole, written, len(there))
+
+    def _writing(self, work: Callable[[sa.Connection], T]) -> T:
+        """Run a unit that may take its time, while the target is still being moved into."""
+
+        def marked(connection: sa.Connection) -> T:
+            if migrating.held_revision(connection) != self.mark:
+                raise MovingError("Somebody else has ended this move meanwhile: the target is in use. Stop and look.")
+            return work(connection)
+
+        return _unhurried(self.target, marked)
 
 
-def _writing(target: Store, work: Callable[[sa.Connection], T]) -> T:
-    """Run a unit that may take its time."""
+def _mark(row: sa.Row[Any]) -> str:
+    return migrating.moving_mark(hashlib.sha256(row.sealed_canary).hexdigest())
 
+
+def _is_done(settings: Settings, target: Store, mark: str) -> bool:
+    """Say whether an earlier call has ended this very move, as one whose connection was cut at its end may not know."""
+    if instance.read_note(settings, instance.MOVED).get("to") != _named(target.engine.url):
+        return False
+    if target.read(migrating.revision_of) != migrating.head():
+        return False
+    row = vaults.vault_row(target)
+    return row is not None and _mark(row) == mark
+
+
+def _unhurried(target: Store, work: Callable[[sa.Connection], T]) -> T:
     def unhurried(connection: sa.Connection) -> T:
         copies.hurry_not(connection)
         return work(connection)
@@ -164,7 +205,7 @@ def _prepare(target: Store, mark: str) -> None:
             raise MovingError(f"The target has a table {min(known)} already. Give an empty database. {_UNCHANGED}")
         migrating.begin_moving(connection, mark)
 
-    _writing(target, work)
+    _unhurried(target, work)
 
 
 def _compare(source: sa.Connection, engine: sa.Engine, there: list[sa.Table], told: Callable[[int], None]) -> None:
@@ -200,11 +241,21 @@ def _named(url: sa.URL) -> str:
     return f"postgresql://{where}{port}/{url.database}"
 
 
-def _unanswered(error: BaseException) -> TargetError:
+def _unanswered(error: BaseException, *, of_source: type[BaseException]) -> ContinuityError:
     # The words of the driver name host and user, never a password.
-    words = str(getattr(error, "orig", error)).strip() or type(error).__name__
+    original = getattr(error, "orig", error)
+    words = str(original).strip() or type(error).__name__
     why = words.splitlines()[0].rstrip(".")
+    if isinstance(original, of_source):
+        return UnavailableError(f"The SQLite database: {why}. What was copied stays; run the command again to go on.")
     return TargetError(f"The target: {why}. The source is as it was; run the command again to go on.")
+
+
+def _damaged(table: sa.Table, column: str) -> str:
+    return (
+        f"The source is damaged: a row of {table.name} holds in {column} what cannot be there. It is as it was, and "
+        "the target is not in use. See what atmem db check and atmem audit verify say, and restore a backup first."
+    )
 
 
 def _differs(table: sa.Table) -> str:

@@ -63,7 +63,10 @@ def migrate_to(*, url: str, as_json: bool) -> None:
     if as_json:
         print_json({"moved": True, **asdict(moved)})
         return
-    click.echo(f"Moved: {moved.rows:,} rows of {moved.tables} tables, each compared.")
+    if moved.was_done:
+        click.echo("The vault is there already: the move has ended before.")
+    else:
+        click.echo(f"Moved: {moved.rows:,} rows of {moved.tables} tables, each compared.")
     click.echo(f"Set ATMEM_DATABASE_URL={url} (with its password, if it has one) and start the server.", err=True)
     click.echo("Keep the SQLite file as a copy of today: nothing is served from it any more.", err=True)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from app.cli import main
 from app.renewals import Who
 from app.vault_life import LOCAL
 from continuity.errors import ConflictError, RolledBackError, UnavailableError
-from continuity.store import schema
+from continuity.store import schema, sqlite
 from tests.entry import OVERRIDES
 from tests.restoring import Place, begin, create, every_row_opens, finished, operator, report, view
 from tests.servers import ROOT, environment, initialised
@@ -50,6 +51,15 @@ def mover(place, target, step):
         [sys.executable, "-W", "error", "-m", "tests.crash.mover", target, str(step)], cwd=ROOT,
         env=environment(place.folder), text=True, capture_output=True, timeout=120, check=False,
     )  # fmt: skip
+
+
+def steps(place, postgresql_server):
+    """Return how many commits a whole move of the instance takes."""
+    other = postgresql_server.create()
+    count = int(mover(place, postgresql_server.url(other), -1).stdout.split()[0])
+    postgresql_server.drop(other)
+    instance.drop_note(place.settings, instance.MOVED)
+    return count
 
 
 def everything(place):
@@ -151,13 +161,9 @@ def test_killed_before_the_commit_that_ends_it_a_move_leaves_neither_database_in
     place, target, postgresql_server
 ):
     work(place)
-    other = postgresql_server.create()
-    count = int(mover(place, postgresql_server.url(other), -1).stdout.split()[0])
-    postgresql_server.drop(other)
-    instance.drop_note(place.settings, instance.MOVED)
+    count = steps(place, postgresql_server)
 
-    # The last commit is that of ANALYZE, when all of it is there.
-    assert mover(place, target, count - 2).returncode == -signal.SIGKILL
+    assert mover(place, target, count - 1).returncode == -signal.SIGKILL
 
     there = moved_to(place, target)
     with pytest.raises(UnavailableError, match="migrate-to again"), there.wired():
@@ -312,6 +318,99 @@ def test_the_command_says_what_it_has_moved_and_what_to_do_now(place, target):
     printed = json.loads(first.stdout)
     assert printed["moved"] is True
     assert printed["rows"] == printed["written"] > 20
+    # Whoever does not know whether it ended, since the connection was cut just then, runs it again.
     again = runner.invoke(main, ["db", "migrate-to", target], obj=OVERRIDES)
-    assert again.exit_code == 1
-    assert "holds an instance of this product" in again.stderr
+    assert again.exit_code == 0
+    assert again.stdout == "The vault is there already: the move has ended before.\n"
+    accept(place)
+    other = runner.invoke(main, ["db", "migrate-to", target], obj=OVERRIDES)
+    assert other.exit_code == 1
+    assert "holds an instance of this product" in other.stderr
+
+
+def test_who_moves_a_copy_of_the_instance_writes_nothing_once_the_other_has_ended(place, target, tmp_path):
+    work(place)
+    copied = Place(shutil.copytree(place.folder, tmp_path / "copied"))
+    copied.folder.chmod(0o700)
+    there = moved_to(place, target)
+    ended = []
+
+    def tell(step, done, _whole):
+        if step == "copying" and done and not ended:
+            ended.append(move(place, target))
+            with there.wired() as built:
+                ended.append(finished(built, "since"))
+            ended.append(everything(there))
+
+    with pytest.raises(moving.MovingError, match="the target is in use"):
+        moving.move(copied.settings, target, tell=tell)
+
+    assert everything(there) == ended[2]
+    with copied.wired() as built:
+        every_row_opens(built)
+
+
+def test_a_row_that_has_what_was_unique_of_another_at_the_killed_move_is_moved(place, target, postgresql_server):
+    named = sa.insert(schema.workspaces)
+    with databases.opened(place.settings) as store:
+        store.write(lambda at: at.execute(named.values(workspace_pk=70, name="reused")).rowcount)
+    count = steps(place, postgresql_server)
+    assert mover(place, target, count - 2).returncode == -signal.SIGKILL
+    with databases.opened(place.settings) as store:
+        store.write(lambda at: at.execute(sa.delete(schema.workspaces).where(schema.workspaces.c.workspace_pk == 70)))
+        store.write(lambda at: at.execute(named.values(workspace_pk=7, name="reused")).rowcount)
+
+    move(place, target)
+
+    assert everything(moved_to(place, target)) == everything(place)
+
+
+DAMAGE = {
+    "no UTF-8": "CAST(x'61ff' AS TEXT)",
+    "a NUL": "'a' || char(0)",
+    "too long": f"'{'x' * 129}'",
+    "bytes for text": "x'61'",
+}
+
+
+@pytest.mark.parametrize("case", DAMAGE)
+def test_a_value_that_postgresql_would_refuse_or_change_is_named_as_damage(place, target, case):
+    with databases.opened(place.settings) as store:
+        store.write(lambda at: at.exec_driver_sql(f"INSERT INTO continuity_workspaces (name) VALUES ({DAMAGE[case]})"))
+
+    with pytest.raises(moving.MovingError, match="source is damaged: a row of continuity_workspaces holds in name"):
+        move(place, target)
+
+
+def test_what_the_driver_would_put_for_damaged_text_is_moved_where_somebody_wrote_it(place, target):
+    with databases.opened(place.settings) as store:
+        store.write(lambda at: at.execute(sa.insert(schema.workspaces).values(name="\ufffd")).rowcount)
+
+    move(place, target)
+
+    assert everything(moved_to(place, target)) == everything(place)
+
+
+def test_long_rows_are_moved_few_at_a_time(place, target, monkeypatch):
+    monkeypatch.setattr(moving.moving, "PAGE_BYTES", 5_000)
+    kind = schema.OWNER_KINDS[0]
+    with databases.opened(place.settings) as store:
+        rows = [{"owner_pk": 100 + i, "kind": kind, "principal_ix": bytes([i]) * 32, "sealed_principal": b"x" * 2_000}
+                for i in range(9)]  # fmt: skip
+        rows[4]["sealed_principal"] = b"x" * 20_000
+        store.write(lambda at: at.execute(sa.insert(schema.owners), rows).rowcount)
+        sizes = store.read(lambda at: [len(page) for page in moving.moving.pages(at, schema.owners)])
+
+    assert max(sizes) <= 3
+    move(place, target)
+    assert everything(moved_to(place, target)) == everything(place)
+
+
+def test_trouble_with_the_source_is_not_told_of_the_target(place, target, monkeypatch):
+    def fail(_connection, _table):
+        raise sa.exc.OperationalError("SELECT", {}, sqlite.choose_driver()[0].OperationalError("disk I/O error"))
+
+    monkeypatch.setattr(moving.moving, "pages", fail)
+
+    with pytest.raises(UnavailableError, match="The SQLite database: disk I/O error"):
+        move(place, target)
