@@ -40,11 +40,6 @@ VENDORED: Final = (
         "71ea67185bfa8c98c39d31717c6fce5d852370fcdfd129db4543774d3145c0de",
     ),
     VendoredFile(
-        "django-htmx",
-        "django_htmx/static/django_htmx/ext/hx-sse-2.min.js",
-        "98a46496de0c3605fbffdce9167ba427bdd9553184f83f149c261891a92c0136",
-    ),
-    VendoredFile(
         "youplot",
         "youplot/vendor/uplot.iife.min.js",
         "2d27e8ad3d228164525ce213f9dc716f39b4e3aee0cc773fb3491c96cf4921a2",

@@ -36,7 +36,7 @@ class Part:
 
 
 BUNDLED: Final = (
-    Part("htmx", "live parts of pages", "Zero-Clause BSD", ("htmx-2.min.js", "hx-sse-2.min.js")),
+    Part("htmx", "live parts of pages", "Zero-Clause BSD", ("htmx-2.min.js",)),
     Part("uPlot", "charts", "MIT", ("uplot.iife.min.js", "uplot.min.css")),
     Part("Heroicons", "the icons of these pages", "MIT", distribution="heroicons"),
 )
