@@ -142,8 +142,10 @@ class Conversation:
         stage.check(f"The shop's books have one cancellation, of order {ORDER}", self._cancelled == [ORDER])
         calls = [item for item in snapshot["messages"] if item["type"] == "tool_call"]
         outcomes = [(call["tool"], call["outcome"]) for call in calls]
-        wanted = [(tool, "ok") for tool in ("write_todos", "lookup_order", "cancel_order")]
+        wanted = [(tool, "ok") for tool in ("write_todos", "lookup_order", "cancel_order", "write_todos")]
         stage.check("Every call has one result", outcomes == wanted)
+        todos = [todo["status"] for todo in snapshot["state"]["todos"]]
+        stage.check("Its list of things to do is ticked", todos == ["completed", "completed"])
         click.echo()
         for item in snapshot["messages"]:
             click.echo(f"  {plain(line_of(item))}")

@@ -53,22 +53,35 @@ def _answer(messages: Sequence[BaseMessage]) -> AIMessage:
     if not orders:
         return AIMessage("Which order is it? Tell me its number.", id=message_id)
     wish, order = " ".join(said).lower(), orders[-1]
-    calls = _calls(wish, order, [message.name for message in results])
+    found = [message for message in results if message.name != "write_todos"]
+    is_left = bool(found) and _is_error(found[-1])
+    calls = _calls(wish, order, [message.name for message in results], is_left=is_left)
     if calls:
-        return AIMessage(_REMARKS.get(calls[0][0], ""), id=message_id, tool_calls=[_call(*call) for call in calls])
-    return AIMessage(_said(results[-1], order), id=message_id)
+        return AIMessage(_REMARKS.get(calls[-1][0], ""), id=message_id, tool_calls=[_call(*call) for call in calls])
+    return AIMessage(_said(found[-1], order), id=message_id)
 
 
-_REMARKS = {"write_todos": "I look at the order first.", "cancel_order": "It can still be cancelled."}
+_REMARKS = {"lookup_order": "I look at the order first.", "cancel_order": "It can still be cancelled."}
 
 
-def _calls(wish: str, order: str, done: Sequence[str | None]) -> list[tuple[str, dict[str, Any]]]:
-    """Return the calls of the next message, none when there is enough for an answer."""
+def _is_error(result: BaseMessage) -> bool:
+    return getattr(result, "status", "") == "error"
+
+
+def _calls(wish: str, order: str, done: Sequence[str | None], *, is_left: bool) -> list[tuple[str, dict[str, Any]]]:
+    """Return the calls of the next message, none when there is enough for an answer.
+
+    `is_left` says that the order was not cancelled: what is not to be done any more leaves the list of things to do.
+    """
     if "cancel" in wish:
         if "lookup_order" not in done:
             plan = [_todo("Look at the order", "in_progress"), _todo("Cancel it", "pending")]
             return [("write_todos", {"todos": plan}), ("lookup_order", {"order": order})]
-        return [] if "cancel_order" in done else [("cancel_order", {"order": order})]
+        if "cancel_order" not in done:
+            return [("cancel_order", {"order": order})]
+        # One list at the end: with another one before the question an input would take more calls than it may.
+        ticked = [_todo("Look at the order", "completed"), *([] if is_left else [_todo("Cancel it", "completed")])]
+        return [] if done.count("write_todos") > 1 else [("write_todos", {"todos": ticked})]
     tool = "order_status" if "status" in wish else "lookup_order"
     return [] if tool in done else [(tool, {"order": order})]
 
@@ -82,7 +95,7 @@ def _call(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def _said(result: BaseMessage, order: str) -> str:
-    if getattr(result, "status", "") == "error":
+    if _is_error(result):
         return f"Order {order} was left as it is. {result.text}"
     try:
         found = json.loads(str(result.text))
