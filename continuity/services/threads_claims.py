@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hmac
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -39,8 +39,13 @@ if TYPE_CHECKING:
 CANDIDATES: Final = 32
 """How many queued threads a claim looks at in one go: others may take the first ones in the same moment."""
 PAGES: Final = 8
-"""How many times it goes on behind those. Threads that do not open stay at the head of the queue, and each costs a look
-while others wait to write."""
+"""How many times one transaction goes on behind those. Threads that do not open stay at the head of the queue, and each
+costs a look while others wait to write: behind them another transaction looks."""
+
+
+Behind = Mapping[str, int]
+"""A place in the queue, as `statements.QUEUED` takes it."""
+FIRST: Final[Behind] = {"after_us": -1, "after_pk": 0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +66,14 @@ class ThreadClaims:
 
     ledger: ThreadLedger
 
-    def claim(self, connection: Connection, caller: Caller, request: ClaimRequest) -> dict[str, Any]:
-        """Claim the run that has waited longest. Returns and raises as `ThreadWork.claim`."""
+    def claim(
+        self, connection: Connection, caller: Caller, request: ClaimRequest, *, behind: Behind = FIRST
+    ) -> tuple[dict[str, Any], Behind | None]:
+        """Claim the run that has waited longest of those behind a place in the queue. Raises as `ThreadWork.claim`.
+
+        Returns:
+            The answer of `ThreadWork.claim`, and where another transaction goes on: None where it need not.
+        """
         workspace_pk = rights.require_worker(caller)
         names = caller.agents & set(request.agents) if request.agents else caller.agents
         claim_ix = self.ledger.vault.index("thread_claim", caller.actor, request.request_id)
@@ -71,24 +82,22 @@ class ThreadClaims:
         facts = self.ledger.facts(connection.execute(workflows.LOCKED_VAULT).one())
         known = connection.execute(statements.CLAIMED, {"claim_ix": claim_ix}).one_or_none()
         if known is not None:
-            return self._claimed_before(connection, known, secret_hash)
+            return self._claimed_before(connection, known, secret_hash), None
         threads_receipts.require_capture(facts)
-        for thread_pk in self._queued(connection, workspace_pk, sorted(map(self.ledger.agent_ix, names))):
-            claimed = self._claim_one(connection, thread_pk, secret_hash, caller.actor, claim_ix)
-            if claimed is not None:
-                return {"run": claimed}
-        return {"run": None}
-
-    def _queued(self, connection: Connection, workspace_pk: int, agent_indexes: list[bytes]) -> Iterator[int]:
-        """Give threads with a queued run, the longest waiting first; behind a page that nobody can claim another."""
-        place = {"workspace_pk": workspace_pk, "agent_indexes": agent_indexes, "count": CANDIDATES}
-        behind = {"after_us": -1, "after_pk": 0}
+        place = {
+            "workspace_pk": workspace_pk, "agent_indexes": sorted(map(self.ledger.agent_ix, names)),
+            "count": CANDIDATES,
+        }  # fmt: skip
         for _ in range(PAGES):
             rows = connection.execute(statements.QUEUED, {**place, **behind}).all()
-            yield from (row.thread_pk for row in rows)
+            for row in rows:
+                claimed = self._claim_one(connection, row.thread_pk, secret_hash, caller.actor, claim_ix)
+                if claimed is not None:
+                    return {"run": claimed}, None
             if len(rows) < CANDIDATES:
-                return
+                return {"run": None}, None
             behind = {"after_us": rows[-1].queued_at, "after_pk": rows[-1].thread_pk}
+        return {"run": None}, behind
 
     def _claim_one(
         self, connection: Connection, thread_pk: int, secret_hash: str, actor: str, claim_ix: bytes

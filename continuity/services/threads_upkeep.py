@@ -6,9 +6,10 @@ those who follow a journal see the end of a worker that was killed.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from continuity.errors import DecryptionError, IntegrityError, SealedError
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
 
 BATCH: Final = 50
 PAGES: Final = 4
-"""Damaged ones come first every time, since nothing can end them: behind 200 of them nobody is looked for."""
+"""How many batches one call looks at. Damaged ones stay at the head, since nothing can end them: the next call goes on
+behind what this one has seen, so that whoever stands behind them is reached."""
+_HEAD: Final = {"after_us": -1, "after_pk": 0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,20 +40,25 @@ class ThreadUpkeep:
 
     store: Store
     ledger: ThreadLedger
+    _behind: dict[str, int] = field(default_factory=_HEAD.copy, repr=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def expire_due(self) -> int:
         """Interrupt runs whose claims have run out, in a few batches; returns how many. 0 while the vault is locked.
 
         A thread that is damaged keeps its claim, which nobody can use, and keeps no other from ending.
         """
-        ended, behind = 0, {"after_us": -1, "after_pk": 0}
-        for _ in range(PAGES):
-            rows = self._due(behind)
-            ended += sum(self._expire(row.thread_id) for row in rows)
-            if len(rows) < BATCH:
-                break
-            behind = {"after_us": rows[-1].claim_until, "after_pk": rows[-1].thread_pk}
-        return ended
+        with self._lock:
+            ended = 0
+            for _ in range(PAGES):
+                rows = self._due(self._behind)
+                ended += sum(self._expire(row.thread_id) for row in rows)
+                is_last = len(rows) < BATCH
+                behind = _HEAD if is_last else {"after_us": rows[-1].claim_until, "after_pk": rows[-1].thread_pk}
+                self._behind.update(behind)
+                if is_last:
+                    break
+            return ended
 
     def _due(self, behind: Mapping[str, int]) -> Sequence[AnyRow]:
         def find(connection: Connection) -> Sequence[AnyRow]:
