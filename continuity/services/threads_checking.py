@@ -2,17 +2,17 @@
 
 For every thread: its journal is whole from what was trimmed on, chained, and ends where the head says; folding it gives
 the transcript, the state, the queue, the runs and the requests that snapshots are read from; no two claims share a
-generation. Reads one thread at a time while the server runs; changes nothing.
+generation. Reads one thread at a time while the server runs, holds of it what a snapshot does, and changes nothing.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from continuity.decisions.threads import transcript
+from continuity.decisions.threads import bounds, transcript
 from continuity.services import chains
 from continuity.services.checking import BATCH, Finding, check_each, findings_of
 from continuity.services.threads_ledger import ThreadLedger
@@ -73,12 +73,12 @@ class ThreadChecker:
 
     def _problems(self, connection: Connection, opened: OpenedThread) -> Iterator[str]:
         """Say what of a thread does not agree with its journal."""
-        view: dict[str, Any] = {
+        view: Mapping[str, Any] = {
             "thread": {"state": "idle", "revision": 0}, "messages": [], "state": {}, "queue": [], "waiting": [],
             "runs": [], "checkpoint": opened.position(0),
         }  # fmt: skip
         head = opened.head
-        seq, chain_hash, generations = head.trimmed_seq, chains.GENESIS, list[int]()
+        seq, chain_hash, generation = head.trimmed_seq, chains.GENESIS, 0
         for row in _walk(connection, opened, seq):
             seq += 1
             if row.seq != seq:
@@ -96,18 +96,22 @@ class ThreadChecker:
                 # What came before is gone: the rest opens and is chained, and is folded onto nothing.
                 continue
             if record["kind"] == "run_claimed":
-                generations.append(record["data"]["generation"])
-            yield from _generation_problems(record, generations)
-            view = transcript.advance(view, record)
+                if record["data"]["generation"] <= generation:
+                    yield "a generation was given to more than one claim"
+                generation = record["data"]["generation"]
+            yield from _generation_problems(record, generation)
+            view = transcript.bounded(
+                transcript.advance(view, record), messages=bounds.SNAPSHOT_MESSAGES, runs=bounds.SNAPSHOT_RUNS
+            )
         # Where all of it was trimmed, no record is left that the chain could end with.
         is_whole = seq == head.trimmed_seq or chain_hash == opened.chain_hash
         if seq != head.last_seq or not is_whole:
             yield "the journal does not end where the head says"
         if head.trimmed_seq == 0:
-            yield from self._view_problems(connection, opened, view, generations)
+            yield from self._view_problems(connection, opened, view, generation)
 
     def _view_problems(
-        self, connection: Connection, opened: OpenedThread, view: dict[str, Any], generations: list[int]
+        self, connection: Connection, opened: OpenedThread, view: Mapping[str, Any], generation: int
     ) -> Iterator[str]:
         """Compare what the journal says with the rows that snapshots are read from."""
         views = ThreadViews(self.ledger)
@@ -126,16 +130,15 @@ class ThreadChecker:
                 yield f"{name} differ from what the journal says"
         if view["thread"]["state"] != opened.head.state.value:
             yield "its state differs from what the journal says"
-        if len(set(generations)) != len(generations) or (generations or [0])[-1] != opened.head.generation:
-            yield "a generation was given to more than one claim"
+        if generation != opened.head.generation:
+            yield "its generation differs from what the journal says"
         open_items = [each["item_no"] for each in view["messages"] if each["status"] == "open"]
         if sorted(item.number for item in opened.head.open_items) != open_items:
             yield "the items that have not ended differ from what the journal says"
 
 
-def _generation_problems(record: dict[str, Any], generations: list[int]) -> Iterator[str]:
+def _generation_problems(record: dict[str, Any], newest: int) -> Iterator[str]:
     """Say whether a worker's record stands under another claim than the newest."""
-    newest = generations[-1] if generations else None
     if record["generation"] is not None and record["generation"] != newest:
         yield f"record {record['seq']} was written under a claim that was not the newest"
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any, Final, Protocol
 
-from continuity.decisions.threads.transcript import advance
+from continuity.decisions.threads.transcript import advance, bounded
 from continuity.errors import (
     ContinuityError,
     KeySourceError,
@@ -40,6 +40,9 @@ AGAIN_S: Final = 1.0
 """After a stream or a page that told nothing: without a place to wait the server answers a page at once."""
 FIRST_WAIT_S: Final = 0.1
 LONGEST_WAIT_S: Final = 10.0
+VIEW_MESSAGES: Final = 500
+VIEW_RUNS: Final = 50
+"""What a view keeps at least, however long somebody follows; twice as much at most, and all that has not ended."""
 GAP: Final = "cursor_gap"
 _MAY_PASS: Final = (SealedError, ThrottledError, UnavailableError, KeySourceError, TransportError)
 _SERVER_FAULT: Final = "internal_error"
@@ -52,7 +55,8 @@ class Update:
     """What a follower holds now.
 
     Attributes:
-        view: The snapshot with everything after it folded in, as `ThreadClient.snapshot` would give it.
+        view: The snapshot with everything after it folded in, as `ThreadClient.snapshot` would give it: the newest
+            500 messages at least, and all that have not ended.
         record: The record that has just come; None where the snapshot was loaded, at first and after a gap.
     """
 
@@ -195,4 +199,6 @@ def _advanced(view: Mapping[str, Any], record: Mapping[str, Any]) -> Mapping[str
     held, come = Position.parse(view["checkpoint"]), Position.parse(record["position"])
     if come.epoch != held.epoch or come.seq > held.seq + 1:
         raise _GapError
-    return view if come.seq <= held.seq else advance(view, record)
+    if come.seq <= held.seq:
+        return view
+    return bounded(advance(view, record), messages=VIEW_MESSAGES, runs=VIEW_RUNS)

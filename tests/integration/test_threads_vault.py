@@ -7,6 +7,7 @@ import sqlalchemy as sa
 
 from app import vault_checks
 from app.vault_life import LOCAL
+from continuity.decisions.threads import bounds, transcript
 from continuity.errors import ConflictError, DecryptionError, NotFoundError, SealedError
 from continuity.evidence import RecordEvidence
 from continuity.store import schema
@@ -246,6 +247,26 @@ def test_a_thread_that_does_not_open_hides_no_other(place):
     assert {object_id for object_id, _ in problems(process)} == {damaged}
 
 
+def test_a_long_thread_is_checked_with_what_a_snapshot_holds_of_it(place, monkeypatch):
+    process = place.command()
+    at = beside(process.built)
+    thread_id, held = at.running()
+    at.append(held, {"kind": "message_started", "message_id": "first"})
+    for number in range(130):
+        at.append(held, *said(f"m{number}"))
+    sizes, advance = [], transcript.advance
+    monkeypatch.setattr(
+        transcript, "advance", lambda view, record: sizes.append(len(view["messages"])) or advance(view, record)
+    )
+
+    assert problems(process) == []
+    assert max(sizes) <= 2 * bounds.SNAPSHOT_MESSAGES + 1
+
+    newest = at.row(thread_id).item_count
+    at.damage(tables.messages, tables.messages.c.item_no == newest, sealed_item=b"x" * 40)
+    assert problems(process) != []
+
+
 def test_a_queued_thread_that_does_not_open_keeps_no_other_waiting(place):
     at = beside(place.command().built)
     damaged = at.create()
@@ -271,8 +292,10 @@ def broken_threads(at, count, bring):
 
 def test_many_queued_threads_that_do_not_open_keep_no_other_waiting(place, monkeypatch):
     monkeypatch.setattr("continuity.services.threads_claims.CANDIDATES", 2)
+    monkeypatch.setattr("continuity.services.threads_claims.PAGES", 2)
     at = beside(place.command().built)
-    broken_threads(at, 5, at.say)
+    # More than one transaction looks at.
+    broken_threads(at, 9, at.say)
     other = at.create()
     at.say(other)
 
@@ -282,18 +305,26 @@ def test_many_queued_threads_that_do_not_open_keep_no_other_waiting(place, monke
 
 def test_many_claims_of_threads_that_do_not_open_keep_no_other_from_ending(store, tmp_path, monkeypatch):
     monkeypatch.setattr("continuity.services.threads_upkeep.BATCH", 2)
+    monkeypatch.setattr("continuity.services.threads_upkeep.PAGES", 2)
     at = converse(store, tmp_path)
 
     def claimed(thread_id):
         at.say(thread_id)
         at.claim()
 
-    broken_threads(at, 5, claimed)
+    broken_threads(at, 9, claimed)
     other, _ = at.running()
     at.clock.advance(61)
 
-    assert at.upkeep.expire_due() == 1
+    # Each call goes on behind what the one before has looked at.
+    assert [at.upkeep.expire_due() for _ in range(3)] == [0, 0, 1]
     assert at.row(other).state == "needs_attention"
+
+    # And begins at the head again.
+    later, _ = at.running()
+    at.clock.advance(61)
+    assert sum(at.upkeep.expire_due() for _ in range(3)) == 1
+    assert at.row(later).state == "needs_attention"
 
 
 def test_many_deletions_that_cannot_be_finished_keep_no_other_from_being_finished(store, tmp_path, monkeypatch):

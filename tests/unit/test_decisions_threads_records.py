@@ -66,3 +66,24 @@ def test_a_kind_of_record_that_a_client_does_not_know_moves_its_checkpoint_alone
     view = {"thread": {}, "messages": [], "checkpoint": "1-0"}
 
     assert transcript.advance(view, record("something_new", thing=1)) == {**view, "checkpoint": "1-1"}
+
+
+def test_a_bounded_view_has_the_newest_and_what_has_not_ended_at_every_record():
+    whole = {"thread": {"state": "idle"}, "messages": [], "state": {}, "queue": [], "waiting": [], "runs": [],
+             "checkpoint": "1-0"}  # fmt: skip
+    held = whole
+    told = [("message_started", {"item_no": 1, "message_id": "m1"})]
+    for number in range(2, 80):
+        told += [(f"message_{what}", {"item_no": number, "message_id": f"m{number}"}) for what in ("started", "ended")]
+        told.append(("run_queued", {"number": number, "cause": "message", "resumes": None}))
+    told.append(("message_part", {"item_no": 1, "message_id": "m1", "text": "late"}))
+
+    for seq, (kind, data) in enumerate(told, start=1):
+        whole = transcript.advance(whole, record(kind, seq, **data))
+        held = transcript.bounded(transcript.advance(held, record(kind, seq, **data)), messages=5, runs=3)
+
+        assert held["messages"][-5:] == whole["messages"][-5:]
+        assert held["runs"][-3:] == whole["runs"][-3:]
+        assert whole["messages"][0] in held["messages"]
+        assert len(held["messages"]) <= 11
+        assert len(held["runs"]) <= 6

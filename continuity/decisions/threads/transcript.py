@@ -4,8 +4,8 @@ The server folds records into the rows that snapshots are read from; a client fo
 checkpoint into the snapshot (`advance`). Both use the functions here, so both have the same at the same position.
 
 A record is ``{seq, position, kind, at, run_id, generation, data}``, as `GET …/journal` gives it. An item of the
-transcript is a message (``type: message``) or a tool call (``type: tool_call``) with ``item_no``, ``id``, ``status``
-(``open, done, incomplete``) and ``run_id``.
+transcript is a message (``type: message``), a tool call (``type: tool_call``) or the answer to a question (``type:
+answer``) with ``item_no``, ``id``, ``status`` (``open, done, incomplete``) and ``run_id``.
 """
 
 from __future__ import annotations
@@ -43,6 +43,8 @@ def fold_item(item: Item | None, record: Mapping[str, Any]) -> Item:
     if record["kind"] == "message_added":
         message: Item = data["message"]
         return message
+    if record["kind"] == "request_answered":
+        return _answer(record)
     if item is None or record["kind"] in {"message_started", "tool_started"}:
         return _begun(item, record)
     return _FOLDS[record["kind"]](item, data)
@@ -58,6 +60,16 @@ def _begun(item: Item | None, record: Mapping[str, Any]) -> Item:
         return {**common, "id": data["call_id"], "type": "tool_call", **named}
     named = {"name": data["name"]} if "name" in data else {}
     return {**common, "id": data["message_id"], "type": "message", "role": "assistant", "content": "", **named}
+
+
+def _answer(record: Mapping[str, Any]) -> Item:
+    """Return the item of an answer: a question that is asked again keeps what was answered before."""
+    data = record["data"]
+    return {
+        "item_no": data["item_no"], "id": f"{data['waiting_id']}.{data['revision']}", "type": "answer",
+        "status": "done", "run_id": record["run_id"], "at": record["at"], "kind": data["request_kind"],
+        **{name: data[name] for name in ("waiting_id", "revision", "shown", "reply", "actor")},
+    }  # fmt: skip
 
 
 def _part(item: Item, data: Mapping[str, Any]) -> Item:
@@ -113,6 +125,25 @@ def advance(view: View, record: Mapping[str, Any]) -> dict[str, Any]:
     if kind in _VIEWS:
         _VIEWS[kind](changed, record)
     return changed
+
+
+def bounded(view: View, *, messages: int, runs: int) -> View:
+    """Return a view that holds the newest messages, all that have not ended, and the newest runs.
+
+    Folding goes on from it as from the whole: no record is about a message that has ended or about an older run.
+
+    Args:
+        view: As `advance` takes it.
+        messages: How many of the newest messages stay. They are let go of once there are twice as many.
+        runs: How many of the newest runs stay, likewise.
+    """
+    changed: dict[str, Any] = {}
+    if len(view["messages"]) > 2 * messages:
+        older, newest = view["messages"][:-messages], view["messages"][-messages:]
+        changed["messages"] = [*(item for item in older if item["status"] == "open"), *newest]
+    if len(view["runs"]) > 2 * runs:
+        changed["runs"] = view["runs"][-runs:]
+    return {**view, **changed} if changed else view
 
 
 def _with_item(messages: list[Item], record: Mapping[str, Any]) -> list[Item]:
