@@ -6,6 +6,7 @@ Pure, as everything in the core. Each function raises `MalformedError`, which na
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Mapping
 from typing import Final
 
@@ -15,8 +16,21 @@ from continuity.wire import IDENTIFIER, Fields
 
 TIME_MAX_S: Final = 253_402_300_799
 """The last second of the year 9999."""
+SHAPELESS: Final = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+)
+"""Letters and marks by their category that show as nothing or as a gap."""
 _NUMBER: Final = re.compile(r"[0-9]{1,9}")
 _MOMENT: Final = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,6})?")
+
+
+def is_blank(text: str) -> bool:
+    """Say whether nobody would see anything of a text: spaces, control and format characters, and what has no shape."""
+    return all(_is_unseen(character) for character in text)
+
+
+def _is_unseen(character: str) -> bool:
+    return unicodedata.category(character)[0] in "CZ" or SHAPELESS.match(character) is not None
 
 
 def check_names(given: Mapping[str, str], known: tuple[str, ...]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -12,16 +11,12 @@ from flask import Flask
 from heroicons.jinja import heroicon_outline
 
 from app.replies import json_bytes
+from continuity.members import SHAPELESS
 
 _ICONS: Final = 128
 _LAST_SECOND: Final = 253_402_300_799
 """Of the year 9999. A host may report any number as a time."""
 _SHOWN_AS_IS: Final = frozenset("\n\t")
-_SHAPELESS: Final = re.compile(
-    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
-)
-"""Letters and marks by their category that show as nothing or as a gap."""
-
 HTMX_CONFIG: Final = json_bytes(
     {
         "allowEval": False,
@@ -62,7 +57,7 @@ def visible(value: object) -> str:
     Lines and tabs stay. Escaping for HTML is Jinja's, after this.
     """
     text = str(value)
-    if text.isprintable() and not _SHAPELESS.search(text):
+    if text.isprintable() and not SHAPELESS.search(text):
         return text
     return "".join(_seen(character) for character in text)
 
@@ -88,7 +83,7 @@ def _seen(character: str) -> str:
         return character
     # A space of another width is a space; what else is not printable hides, or has no shape.
     is_shown = character.isprintable() or unicodedata.category(character) == "Zs"
-    return character if is_shown and not _SHAPELESS.match(character) else _escape(character)
+    return character if is_shown and not SHAPELESS.match(character) else _escape(character)
 
 
 def _escape(character: str) -> str:

@@ -114,6 +114,17 @@ def test_what_is_over_its_size_is_too_large(kind, fields):
         kind.from_json({**RIGHT[kind], **fields})
 
 
+@pytest.mark.parametrize("text", ["", " \n\t", "\u200b", "\u200b \u2060\ufeff", "\u00ad\u202e", "\u2800\u3164\ufe0f"])
+def test_a_message_in_which_nobody_would_see_anything_is_refused(text):
+    with pytest.raises(MalformedError, match="content"):
+        SayRequest.from_json({"request_id": "r-1", "content": text})
+
+
+@pytest.mark.parametrize("text", ["a", "\u200b.", "👍🏽", "❤\ufe0f", "e\u0301", "س"])
+def test_a_message_in_which_something_can_be_seen_is_taken(text):
+    assert SayRequest.from_json({"request_id": "r-1", "content": text}).content == text
+
+
 def test_a_reply_may_be_null_and_must_be_there():
     assert ReplyRequest.from_json({"request_id": "q", "revision": 1, "reply": None}).reply is None
 
