@@ -30,8 +30,9 @@ LONGEST_WAIT_S: Final = 15.0
 TRIES_MOST: Final = 200
 """Far above what the waits allow within five minutes; a bound all the same."""
 
-_MAY_PASS: Final = (SealedError, ThrottledError, UnavailableError, KeySourceError, TransportError)
-_SERVER_FAULT: Final = "internal_error"
+MAY_PASS: Final = (SealedError, ThrottledError, UnavailableError, KeySourceError, TransportError)
+"""Errors that tell nothing about the request: it may be sent again where that is safe."""
+SERVER_FAULT: Final = "internal_error"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ def deliver(send: Callable[[], dict[str, Any]], patience: Patience) -> dict[str,
 
 
 def _is_passing(error: ContinuityError) -> bool:
-    return isinstance(error, _MAY_PASS) or error.code == _SERVER_FAULT
+    return isinstance(error, MAY_PASS) or error.code == SERVER_FAULT
 
 
 def _wait_s(tries: int, error: ContinuityError) -> float:

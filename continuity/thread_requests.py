@@ -18,10 +18,11 @@ from typing import Any, Final, Self
 
 from continuity import limits
 from continuity.decisions.threads import bounds, schemas
-from continuity.decisions.threads.entries import ENTRIES, Entry, EntryKind, Shape
+from continuity.decisions.threads.entries import ENTRIES, OUTCOMES, Entry, EntryKind, Shape
 from continuity.decisions.threads.states import Control, RequestKind, ThreadState
 from continuity.errors import MalformedError, TooLargeError
 from continuity.jsontext import canonical_bytes
+from continuity.members import is_blank
 from continuity.wire import IDENTIFIER, Fields
 
 SECRET: Final = re.compile(r"[A-Za-z0-9_-]{43}")
@@ -159,7 +160,7 @@ class SayRequest:
         """Check the request; raises `MalformedError` or `TooLargeError`."""
         fields = Fields(value)
         content = fields.need("content")
-        is_text = isinstance(content, str) and bool(content.strip())
+        is_text = isinstance(content, str) and not is_blank(content)
         if not is_text and not (isinstance(content, Mapping) and content):
             raise fields.fail("content", "text, or an object that is not empty")
         request = cls(fields.identifier("request_id"), content)
@@ -387,12 +388,18 @@ class WaitingRequest:
 
 @dataclass(frozen=True, slots=True)
 class WaitRequest:
-    """``POST …/runs/{run_id}/wait``: the run ends with 1 to 32 questions; their last answer starts the next one."""
+    """``POST …/runs/{run_id}/wait``: the run ends with 1 to 32 questions; their last answer starts the next one.
+
+    Attributes:
+        steers_unfinished: Numbers of steers that were read by a node which asks, and is entered again from its
+            beginning: the next run is handed them again.
+    """
 
     request_id: str
     hold: Hold
     requests: tuple[WaitingRequest, ...] = field(repr=False)
     entries: tuple[Entry, ...] = field(default=(), repr=False)
+    steers_unfinished: tuple[int, ...] = ()
 
     @classmethod
     def from_json(cls, value: object) -> Self:
@@ -402,15 +409,19 @@ class WaitRequest:
         requests = tuple(WaitingRequest.from_json(item, at=f"requests[{n}]") for n, item in enumerate(items))
         if len({(request.task, request.ordinal) for request in requests}) != len(requests):
             raise fields.fail("requests", "questions with distinct places")
-        request = cls(fields.identifier("request_id"), Hold.take(fields), requests, _entries(fields))
+        request = cls(
+            fields.identifier("request_id"), Hold.take(fields), requests, _entries(fields), _steers_unfinished(fields)
+        )
         fields.finish()
         return request
 
     def body(self) -> dict[str, Any]:
         """Return what two requests of one request_id must have in common, but for the claim."""
+        unfinished = {"steers_unfinished": list(self.steers_unfinished)} if self.steers_unfinished else {}
         return {
             "requests": [request.to_json() for request in self.requests],
             "records": [entry.to_json() for entry in self.entries],
+            **unfinished,
         }
 
 
@@ -545,6 +556,16 @@ def _entry(value: object, *, at: str) -> Entry:
     return Entry(EntryKind(kind), data)
 
 
+def _steers_unfinished(fields: Fields) -> tuple[int, ...]:
+    found = fields.take("steers_unfinished")
+    if found is None:
+        return ()
+    is_right = isinstance(found, list) and len(found) <= 2 * bounds.STEERS
+    if not is_right or not all(type(number) is int and number > 0 for number in found):
+        raise fields.fail("steers_unfinished", f"at most {2 * bounds.STEERS} numbers of steers")
+    return tuple(found)
+
+
 def _any(fields: Fields, name: str) -> Any:
     return fields.take(name)
 
@@ -558,8 +579,8 @@ def _text(fields: Fields, name: str) -> str:
 
 def _outcome(fields: Fields, name: str) -> str:
     value: str = fields.need(name)
-    if value not in {"ok", "error"}:
-        raise fields.fail(name, "ok or error")
+    if value not in OUTCOMES:
+        raise fields.fail(name, ", ".join(OUTCOMES))
     return value
 
 

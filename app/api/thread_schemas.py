@@ -154,6 +154,10 @@ class WaitRequest(Held):
     request_id: Identifier
     requests: list[WaitingRequest] = Field(min_length=1, max_length=bounds.REQUESTS_PER_WAIT)
     records: Entries | None = None
+    steers_unfinished: list[Annotated[int, Field(ge=1)]] | None = Field(
+        default=None, max_length=2 * bounds.STEERS,
+        description="Numbers of steers that a node has read which asks: the next run is handed them again.",
+    )  # fmt: skip
 
     model_config = ConfigDict(json_schema_extra={"example": {
         "request_id": "rq_7", "generation": 1, "secret": _SECRET,

@@ -220,4 +220,6 @@ def line_of(item: Mapping[str, Any]) -> str:
     """Return one line for a message or a tool call of a snapshot."""
     if item["type"] == "tool_call":
         return f"[{item['tool']}] {item.get('outcome') or item['status']}"
+    if item["type"] == "answer":
+        return f"{item['actor']} answered: {_cut(item['reply'])}"
     return f"{item['role']}: {_cut(item['content'])}" + ("" if item["status"] == "done" else f" ({item['status']})")

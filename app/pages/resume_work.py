@@ -119,6 +119,11 @@ def workflow_page(
         fragment="fragments/resume_work/workflow.html",
         status=_status(conflict, filled) if status is None else status,
         workflow=workflow_view(review, names),
+        thread=wiring().threads.standing.thread_of(
+            caller,
+            [attempt["run_id"] for each in review["operations"] for attempt in each["attempts"]],
+            workspace=review["scope"]["workspace_id"],
+        ),
         conflict=conflict,
         filled=filled or Filled(),
         may_control=caller.role in DECIDING_ROLES,

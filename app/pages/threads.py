@@ -7,6 +7,7 @@ is writing: the conversation, and what may be done with it.
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -22,7 +23,7 @@ from app.pages.threads_asks import AskView, ask_views
 from app.pages.threads_conflicts import Refusal, refusal
 from app.pages.threads_list import ALL, FILTERS, OWN, Question, ThreadList, thread_list
 from app.pages.threads_sent import Sent
-from app.pages.threads_view import acts_mark, item_view, thread_view
+from app.pages.threads_view import acts_mark, answerers, item_view, thread_view
 from app.query import read_query
 from app.replies import new_request_id, request_id
 from continuity import limits
@@ -170,6 +171,16 @@ def acts(thread_id: str) -> Response:
     return _part(thread_id, "acts")
 
 
+@blueprint.get("/threads/<thread:thread_id>/claim")
+@admits(people=EVERY_ROLE)
+@poll
+def claim(thread_id: str) -> Response:
+    """Say how long the worker's claim lives yet: it is renewed without any record."""
+    read_query()
+    context = {"claim": _claim(admitted(), thread_id), "thread_id": thread_id}
+    return Response(render_template("fragments/threads/claim.html", **context), content_type=HTML_TYPE)
+
+
 @blueprint.get("/threads/<thread:thread_id>/history")
 @admits(people=EVERY_ROLE)
 def history(thread_id: str) -> Response:
@@ -186,8 +197,9 @@ def history(thread_id: str) -> Response:
     except ConflictError as error:
         return gone(thread_id, error)
     is_owner = wiring().threads.standing.of(caller, thread_id).is_owner
+    names = auth().names.of(answerers(found["messages"]))
     return _page(
-        "history", thread_id=thread_id, items=[item_view(item, {}) for item in found["messages"]],
+        "history", thread_id=thread_id, items=[item_view(item, {}, names) for item in found["messages"]],
         older=found["history_cursor"], owner="You" if is_owner else "The owner",
     )  # fmt: skip
 
@@ -222,9 +234,10 @@ def _context(
     threads = wiring().threads
     snapshot = threads.reading.snapshot(caller, thread_id, is_following=is_following)
     return {
-        "thread": thread_view(snapshot),
+        "thread": thread_view(snapshot, auth().names.of(answerers(snapshot["messages"]))),
         "asks": asks(caller, thread_id, snapshot, sent),
         "standing": threads.standing.of(caller, thread_id),
+        "claim": _claim(caller, thread_id),
         "sent": sent,
         "refused": refused,
         "recorded": None,
@@ -233,6 +246,12 @@ def _context(
         "bounds": bounds,
         "first_steps": _first_steps(),
     }
+
+
+def _claim(caller: Caller, thread_id: str) -> int | None:
+    """Return how many seconds the worker's claim lives yet; None where there is none."""
+    left_s = wiring().threads.reading.pulse(caller, thread_id).claim_left_s
+    return None if left_s is None else math.ceil(left_s)
 
 
 def asks(caller: Caller, thread_id: str, snapshot: dict[str, Any], sent: Sent) -> tuple[AskView, ...]:

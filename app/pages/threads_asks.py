@@ -15,17 +15,15 @@ from app.pages.jsonview import JSONView, json_view
 from app.pages.threads_decisions import Action, actions_of, decisions_names, read_decisions
 from app.pages.threads_fields import ABSENT, Leaf, Node, Reading, Unfit, form_of, leaves
 from app.pages.threads_sent import Sent
-from app.pages.threads_view import Content
+from app.pages.threads_view import Content, heading_of
 from continuity.errors import MalformedError
+from continuity.members import is_blank
 
 JSON_FIELD: Final = "reply-json"
 TEXT_FIELD: Final = "reply-text"
 AS_FIELD: Final = "reply-as"
 WHOLE: Final = "reply"
 """Problems that belong to no field."""
-_QUESTION: Final = "question"
-_TOOL: Final = "tool"
-_HEADING_CHARS: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +49,7 @@ class AskForm:
             return read_decisions(self.actions, values)
         if self.kind == "any" and values.get(AS_FIELD) != "json":
             text = values.get(TEXT_FIELD, "").replace("\r\n", "\n")
-            return text, {} if text.strip() else {TEXT_FIELD: "Write your reply."}
+            return text, {} if not is_blank(text) else {TEXT_FIELD: "Write your reply."}
         if self.kind in {"any", "json"}:
             return _json(values)
         reading = Reading(values)
@@ -139,21 +137,10 @@ def answer_view(value: Any) -> Content:
 
 def _heading(question: Mapping[str, Any], *, is_listed: bool) -> tuple[str, tuple[tuple[str, Content], ...]]:
     """Return what to call a question, and what is shown beside; LangChain's actions stand at their own fields."""
-    shown = dict(question["shown"])
+    shown = question["shown"]
     if is_listed:
         shown = {key: value for key, value in shown.items() if key not in {"action_requests", "review_configs"}}
-    is_approval = question["kind"] == "approval"
-    heading = "Approve or deny" if is_approval else "Your reply is asked for"
-    if _is_short(shown.get(_QUESTION)):
-        heading = shown.pop(_QUESTION)
-    elif is_approval and _is_short(shown.get(_TOOL)):
-        # As governed tools ask.
-        heading = f"Approve {shown.pop(_TOOL)}?"
-    return heading, tuple((key, Content.of(value)) for key, value in shown.items())
-
-
-def _is_short(value: Any) -> bool:
-    return isinstance(value, str) and 0 < len(value.strip()) <= _HEADING_CHARS
+    return heading_of({**question, "shown": shown})
 
 
 def _json(values: Mapping[str, str]) -> tuple[Any, dict[str, str]]:

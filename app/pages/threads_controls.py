@@ -28,6 +28,7 @@ from app.query import read_query
 from continuity.decisions.threads.bounds import RECORD_BYTES
 from continuity.errors import ConflictError, MalformedError, NotFoundError, TooLargeError
 from continuity.jsontext import canonical_bytes
+from continuity.members import is_blank
 from continuity.services.callers import Caller
 from continuity.thread_requests import ControlRequest, NewThread, ReplyRequest, SayRequest
 from continuity.wire import IDENTIFIER
@@ -217,7 +218,7 @@ def _problems(text: str, form: AskForm | None) -> dict[str, str]:
 def _content(given: dict[str, str]) -> tuple[Any, dict[str, str]]:
     """Return what is to be said, and what it lacks."""
     text, content = given["content"].replace("\r\n", "\n"), None
-    if not text.strip():
+    if is_blank(text):
         return None, {"content": "Write something first."}
     if _NUL in text:
         return None, {"content": "Holds a character that cannot be kept: the one with the number zero."}

@@ -11,6 +11,9 @@ from app.pages.jsonview import JSONView, json_view
 from app.pages.threads_words import CAUSES, Lead, lead, situation, waiting_note, why_it_ended
 from continuity.decisions.threads.states import Cause, Control, Situation
 
+_QUESTION: Final = "question"
+_TOOL: Final = "tool"
+_HEADING_CHARS: Final = 200
 _TODOS: Final = "todos"
 _TODO_STATES: Final = {"completed": "done", "in_progress": "under way", "pending": "to do"}
 _RUNNING: Final = frozenset({Situation.QUEUED, Situation.CLAIMED, Situation.STOPPING})
@@ -34,10 +37,11 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One line of the transcript: ``user``, ``assistant`` or ``tool``.
+    """One line of the transcript: ``user``, ``assistant``, ``tool`` or ``answer``.
 
-    `state` of a call is ``open, waits, cut, ok, error`` or ``unknown``; of a message ``open, cut, done`` or
-    ``incomplete``. What has not ended is ``cut`` where its run was interrupted or has failed.
+    `state` of a call is ``open, waits, cut, ok, error, denied`` or ``unknown``; of an answer ``approved, denied`` or
+    ``answered``, with what was asked in `question` and `asked`, and who answered in `name`; of a message ``open, cut,
+    done`` or ``incomplete``. What has not ended is ``cut`` where its run was interrupted or has failed.
     """
 
     number: int
@@ -55,6 +59,8 @@ class Item:
     workflow_id: str | None = None
     operation_id: str | None = None
     run: int | None = None
+    question: str = ""
+    asked: tuple[tuple[str, Content], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +161,8 @@ class ThreadView:
         return self.situation in _RUNNING
 
 
-def thread_view(snapshot: Mapping[str, Any]) -> ThreadView:
-    """Make the page's value."""
+def thread_view(snapshot: Mapping[str, Any], names: Mapping[str, str]) -> ThreadView:
+    """Make the page's value; `names` are of those who have answered (`answerers`)."""
     thread, numbers = snapshot["thread"], {run["run_id"]: run["number"] for run in snapshot["runs"]}
     where = situation(snapshot)
     return ThreadView(
@@ -166,7 +172,7 @@ def thread_view(snapshot: Mapping[str, Any]) -> ThreadView:
         situation=where,
         checkpoint=snapshot["checkpoint"],
         acts_mark=acts_mark(snapshot["checkpoint"], thread["revision"]),
-        items=tuple(item_view(item, numbers, where) for item in snapshot["messages"]),
+        items=tuple(item_view(item, numbers, names, where) for item in snapshot["messages"]),
         queue=tuple(Queued(each["kind"], Content.of(each["content"]), each["at"]) for each in snapshot["queue"]),
         declared=tuple(_declared(key, value) for key, value in sorted(snapshot["state"].items())),
         runs=tuple(_run(run, numbers) for run in reversed(snapshot["runs"])),
@@ -177,13 +183,20 @@ def thread_view(snapshot: Mapping[str, Any]) -> ThreadView:
     )  # fmt: skip
 
 
+def answerers(messages: Sequence[Mapping[str, Any]]) -> set[str]:
+    """Return the actors who have answered questions of a transcript."""
+    return {item["actor"] for item in messages if item["type"] == "answer"}
+
+
 def acts_mark(checkpoint: str, revision: int) -> str:
     """Return a word that differs whenever what may be done would: parts of a message raise no revision."""
     return f"{checkpoint.partition('-')[0]}-{revision}"
 
 
-def item_view(item: Mapping[str, Any], numbers: Mapping[str, int], where: Situation = Situation.IDLE) -> Item:
-    """Make one line of a transcript; `numbers` are those of the runs that are shown, by id."""
+def item_view(
+    item: Mapping[str, Any], numbers: Mapping[str, int], names: Mapping[str, str], where: Situation = Situation.IDLE
+) -> Item:
+    """Make one line of a transcript; `numbers` are those of the runs that are shown, `names` of those who answered."""
     common = {
         "number": item["item_no"], "item_id": item["id"], "status": item["status"], "at": item["at"],
         "run": numbers.get(item["run_id"] or ""),
@@ -192,6 +205,12 @@ def item_view(item: Mapping[str, Any], numbers: Mapping[str, int], where: Situat
         return Item(
             **common, who=item["role"], state=_message_state(item, where), kind=item.get("kind", ""),
             name=item.get("name", ""), content=Content.of(item["content"]),
+        )  # fmt: skip
+    if item["type"] == "answer":
+        heading, shown = heading_of(item)
+        return Item(
+            **common, who="answer", state=_answer_state(item), name=names.get(item["actor"], item["actor"]),
+            kind=item["kind"], content=Content.of(item["reply"]), question=heading, asked=shown,
         )  # fmt: skip
     return Item(
         **common, who="tool", state=_call_state(item, where), name=item["tool"],
@@ -228,6 +247,30 @@ def _why_no_message(where: Situation) -> str:
     if where in _ATTENTION:
         return "It needs attention: resume it or stop it. A new message is taken once the thread is idle again."
     return "A run goes on. A new message is taken once the thread is idle again."
+
+
+def heading_of(question: Mapping[str, Any]) -> tuple[str, tuple[tuple[str, Content], ...]]:
+    """Return what to call a question, by its ``kind`` and what is ``shown``, and what is shown beside."""
+    shown = dict(question["shown"])
+    is_approval = question["kind"] == "approval"
+    heading = "Approve or deny" if is_approval else "Your reply is asked for"
+    if _is_short(shown.get(_QUESTION)):
+        heading = shown.pop(_QUESTION)
+    elif is_approval and _is_short(shown.get(_TOOL)):
+        # As governed tools ask.
+        heading = f"Approve {shown.pop(_TOOL)}?"
+    return heading, tuple((key, Content.of(value)) for key, value in shown.items())
+
+
+def _is_short(value: Any) -> bool:
+    return isinstance(value, str) and 0 < len(value.strip()) <= _HEADING_CHARS
+
+
+def _answer_state(item: Mapping[str, Any]) -> str:
+    reply = item["reply"]
+    if item["kind"] != "approval" or not isinstance(reply, bool):
+        return "answered"
+    return "approved" if reply else "denied"
 
 
 def _message_state(item: Mapping[str, Any], where: Situation) -> str:

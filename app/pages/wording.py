@@ -5,6 +5,7 @@ Pure: no request, no database, no clock.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -13,6 +14,8 @@ from continuity.decisions.states import Mode, Outcome
 from continuity.limits import LANDING_MARGIN_S
 
 _UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+_CALL_KEY: Final = re.compile(r"call-[0-9a-f]{64}")
+"""As `continuity.integrations.identity` makes it."""
 _MILLISECONDS_BELOW: Final = 1.0
 _KIB: Final = 1_024
 
@@ -136,3 +139,8 @@ def size(count: int) -> str:
 def count(number: int, most: int) -> str:
     """Write an exact count up to `most`, and ``1,000+`` beyond."""
     return f"{number:,}" if number <= most else f"{most:,}+"
+
+
+def work_title(key: str, names: Sequence[str]) -> str:
+    """Return what to call work: its key; of a tool call that a model chose, whose key is a hash, the tool's name."""
+    return names[0] if len(names) == 1 and _CALL_KEY.fullmatch(key) else key

@@ -108,6 +108,7 @@ class OperationView:
 class WorkflowView:
     workflow_id: str
     key: str
+    title: str
     phase: str
     is_paused: bool
     workspace: str
@@ -157,7 +158,8 @@ def workflow_view(view: Mapping[str, Any], names: Mapping[str, str]) -> Workflow
     is_finished = view["phase"] in FINISHED
     is_held = not view["enabled"] and view["phase"] not in {Phase.REVIEW, Phase.PAUSED}
     return WorkflowView(
-        workflow_id=view["workflow_id"], key=view["workflow_key"], phase=view["phase"],
+        workflow_id=view["workflow_id"], key=view["workflow_key"],
+        title=wording.work_title(view["workflow_key"], [each.name for each in operations]), phase=view["phase"],
         is_paused=is_held and not is_finished, workspace=view["scope"]["workspace_id"], creator=view["creator_id"],
         created=view["created"], revision=view["revision"], mark=view["pulse"], is_finished=is_finished,
         lead=ALL_DONE if focus is None else focus.explanation, focus=focus, operations=operations,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from app.pages.wording import count
+from app.pages.wording import count, work_title
 from continuity import limits
 from continuity.decisions.phases import Phase
 from continuity.decisions.states import Status
@@ -67,7 +67,7 @@ class Line:
     """One workflow. `next_name` is what it waits for; `key_id` the master key of one that does not open."""
 
     workflow_id: str
-    key: str
+    title: str
     phase: str
     is_paused: bool
     workspace: str
@@ -159,7 +159,8 @@ def _line(summary: Mapping[str, Any]) -> Line:
     done = sum(one["status"] == Status.COMPLETED for one in operations)
     is_held = not summary["enabled"] and summary["phase"] in {Phase.RUNNING, Phase.DECISION}
     return Line(
-        workflow_id=summary["workflow_id"], key=summary["workflow_key"], phase=summary["phase"],
+        workflow_id=summary["workflow_id"],
+        title=work_title(summary["workflow_key"], [one["name"] for one in operations]), phase=summary["phase"],
         is_paused=is_held, workspace=summary["scope"]["workspace_id"],
         progress=f"{done} of {len(operations)}",
         next_name=None if waiting is None else waiting["name"],

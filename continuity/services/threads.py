@@ -310,7 +310,7 @@ class Threads:
             "waiting_id": waiting_id, "waiting_revision": request.revision,
         }  # fmt: skip
         replied = {"reply": request.reply, "digest": digest, "actor": caller.actor, "receipt": receipt}
-        contents = Contents(replied={waiting_id: replied})
+        contents = Contents(replied={waiting_id: replied}, shown={waiting_id: question["shown"]})
         opened = self.ledger.record(moment.connection, moment.opened, change, at_us=moment.at_us, contents=contents)
         threads_receipts.keep(moment.connection, opened, asked, receipt)
         self._note(moment.connection, caller, "reply", opened.thread_id, at_us=moment.at_us)

@@ -67,11 +67,13 @@ class Pulse:
         checkpoint: Position of the last record.
         revision: The thread's revision.
         state: Its state.
+        claim_left_s: How long the claim of its newest run lives unless it is renewed; None where it is not claimed.
     """
 
     checkpoint: Position
     revision: int
     state: str
+    claim_left_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +240,13 @@ class ThreadReading:
                 raise rights.no_such_thread()
             rights.require(caller, row, Right.SEE, owner_ix=owner_ix)
             facts = self.ledger.facts(row)
-            return Pulse(Position(facts.epoch, row.last_seq), row.revision, row.state)
+            left_us = (
+                None if row.claim_until is None else max(0, row.claim_until - self.ledger.reading(connection).now_us)
+            )
+            return Pulse(
+                Position(facts.epoch, row.last_seq), row.revision, row.state,
+                None if left_us is None else left_us / SECOND_US,
+            )  # fmt: skip
 
         return self.store.autocommit(read)
 

@@ -6,24 +6,29 @@ audit log first.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from continuity.decisions.threads.states import RequestState, ThreadState
-from continuity.errors import ForbiddenError, NotFoundError
+from continuity.errors import ConflictError, DecryptionError, ForbiddenError, IntegrityError, NotFoundError
 from continuity.services import threads_rights as rights
 from continuity.services.callers import Caller
 from continuity.services.threads_ledger import ThreadLedger
 from continuity.services.threads_rights import Right
 from continuity.store import threads as statements
+from continuity.store import workflows
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
     from sqlalchemy import Connection
 
     from continuity.store.store import Store
     from continuity.store.workflows import AnyRow
+
+RUNS_LOOKED_AT: Final = 8
+"""Of one thread all attempts of a call are: more than the last few say nothing more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +82,33 @@ class ThreadStanding:
                 may_control=may[Right.CONTROL],
                 may_delete=may[Right.DELETE],
             )
+
+        return self.store.read(read)
+
+    def thread_of(self, caller: Caller, run_ids: Sequence[str], *, workspace: str) -> tuple[str, str] | None:
+        """Return the thread whose runs are named as those of attempts, for a caller who may see it.
+
+        Args:
+            caller: Who asks.
+            run_ids: As hosts have chosen them; at most `RUNS_LOOKED_AT` of them count, the last ones.
+            workspace: Name of the workspace of the work: a run of any other is not meant.
+
+        Returns:
+            ``thread_id`` and its name; None where there is none for this caller.
+
+        Raises:
+            SealedError: The vault is locked.
+        """
+
+        def read(connection: Connection) -> tuple[str, str] | None:
+            for run_id in list(dict.fromkeys(run_ids))[-RUNS_LOOKED_AT:]:
+                row = connection.execute(statements.HEAD_BY_RUN, {"run_id": run_id}).one_or_none()
+                with suppress(NotFoundError, ConflictError, DecryptionError, IntegrityError):
+                    opened = self.ledger.open(row, caller, Right.SEE)
+                    place = {"workspace_pk": opened.origin.workspace_pk}
+                    if connection.execute(workflows.WORKSPACE_NAME, place).scalar_one() == workspace:
+                        return opened.thread_id, opened.origin.name
+            return None
 
         return self.store.read(read)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from continuity.decisions.threads import controls, work
@@ -19,7 +20,7 @@ from continuity.jsontext import canonical_bytes
 from continuity.services import threads_receipts
 from continuity.services import threads_rights as rights
 from continuity.services.identifiers import body_digest, new_id, token_hash
-from continuity.services.threads_claims import ThreadClaims, hold_of, steer_of
+from continuity.services.threads_claims import FIRST, ThreadClaims, hold_of, steer_of
 from continuity.services.threads_ledger import Contents, ThreadLedger
 from continuity.services.threads_sealing import OpenedThread
 from continuity.services.threads_writing import item_index
@@ -120,8 +121,12 @@ class ThreadWork:
             SealedError: The vault is locked. Nothing has happened.
             UnavailableError: Storage cannot answer: send the same again.
         """
-        claims = ThreadClaims(self.ledger)
-        return self.store.write(lambda connection: claims.claim(connection, caller, request))
+        claims, behind = ThreadClaims(self.ledger), FIRST
+        while True:
+            answer, further = self.store.write(partial(claims.claim, caller=caller, request=request, behind=behind))
+            if further is None:
+                return answer
+            behind = further
 
     # ---- holding
 
@@ -165,7 +170,7 @@ class ThreadWork:
 
         def decide(moment: _Moment, proof: Proof) -> tuple[Change, Contents]:
             ended = self._ended(moment, request.entries)
-            self._check_state(moment, request.entries)
+            self._check_entries(moment, request.entries)
             change = work.decide_append(moment.head, proof, request.entries, ended=ended, at_us=moment.at_us)
             return change, Contents()
 
@@ -189,11 +194,13 @@ class ThreadWork:
 
         def decide(moment: _Moment, proof: Proof) -> tuple[Change, Contents]:
             ended = self._ended(moment, request.entries)
-            agent = self._check_state(moment, request.entries) or self.ledger.agent_of(moment.connection, moment.opened)
+            agent = self._check_entries(moment, request.entries) or self.ledger.agent_of(
+                moment.connection, moment.opened
+            )
             asked = [self._asked(moment, question) for question in request.requests]
             change = work.decide_wait(
                 moment.head, proof, [question for question, _ in asked], agent.controls, entries=request.entries,
-                ended=ended, at_us=moment.at_us,
+                ended=ended, unfinished=request.steers_unfinished, at_us=moment.at_us,
             )  # fmt: skip
             named["waiting"] = [
                 {
@@ -220,7 +227,7 @@ class ThreadWork:
 
         def decide(moment: _Moment, proof: Proof) -> tuple[Change, Contents]:
             ended = self._ended(moment, request.entries)
-            self._check_state(moment, request.entries)
+            self._check_entries(moment, request.entries)
             change = work.decide_settle(
                 moment.head, proof, entries=request.entries, ended=ended, run_id=new_id("rn"),
                 epoch=moment.opened.vault.epoch, at_us=moment.at_us,
@@ -236,12 +243,14 @@ class ThreadWork:
             The receipt: ``request_id, action, run_id, position, revision, state``. Durable.
 
         Raises:
-            As `append`. Nothing has happened.
+            As `append`; MalformedError where ``workflow_id`` names no work of this workspace. Nothing has happened.
         """
 
         def decide(moment: _Moment, proof: Proof) -> tuple[Change, Contents]:
             ended = self._ended(moment, request.entries)
-            self._check_state(moment, request.entries)
+            self._check_entries(moment, request.entries)
+            if request.workflow_id is not None:
+                self._check_works(moment, {request.workflow_id}, "workflow_id")
             change = work.decide_fail(
                 moment.head, proof, is_blocked=request.reason == "blocked", workflow_id=request.workflow_id,
                 entries=request.entries, ended=ended, at_us=moment.at_us,
@@ -308,12 +317,15 @@ class ThreadWork:
         rows = moment.connection.execute(statements.KNOWN_ITEMS, place)
         return frozenset(indexes[row.item_ix] for row in rows)
 
-    def _check_state(self, moment: _Moment, entries: Sequence[Entry]) -> AgentDeclaration | None:
-        """Refuse state that the agent does not declare; returns the declaration where it was needed.
+    def _check_entries(self, moment: _Moment, entries: Sequence[Entry]) -> AgentDeclaration | None:
+        """Refuse work that is not there, and state that is not declared; returns the declaration where it was needed.
 
         Raises:
-            MalformedError: A key is not declared. Nothing has happened.
+            MalformedError: A workflow is not there, or a key is not declared. Nothing has happened.
         """
+        works = {str(entry.data["workflow_id"]) for entry in entries if entry.data.get("workflow_id") is not None}
+        if works:
+            self._check_works(moment, works, "workflow_id of a record")
         keys = {key for entry in entries if entry.kind is EntryKind.STATE_CHANGED for key in entry.data["values"]}
         if not keys:
             return None
@@ -321,6 +333,17 @@ class ThreadWork:
         if not keys <= set(agent.state_keys):
             raise MalformedError("A record holds state that the agent does not declare. Nothing was written.")
         return agent
+
+    def _check_works(self, moment: _Moment, workflow_ids: set[str], member: str) -> None:
+        """Refuse a page that leads nowhere: work that is not there, and work of another workspace, alike.
+
+        Raises:
+            MalformedError: One of them is no work of this workspace. Nothing has happened.
+        """
+        place = {"workspace_pk": moment.opened.origin.workspace_pk, "workflow_ids": sorted(workflow_ids)}
+        known = set(moment.connection.execute(statements.WORKS, place).scalars())
+        if workflow_ids - known:
+            raise MalformedError(f"{member} must name governed work of this workspace. Nothing was written.")
 
     def _asked(self, moment: _Moment, question: WaitingRequest) -> tuple[Question, dict[str, Any]]:
         """Return a question as the core takes it, and as it is kept."""

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from continuity.services.threads_ledger import ThreadLedger
 
+_PREFIXES: Final = {"message": "m:", "tool_call": "c:", "answer": "a:"}
 _SERVER_KINDS: Final = frozenset(kind.value for kind in RecordKind)
 
 
@@ -48,6 +49,7 @@ class Contents:
         said: Content of an input that is accepted now, by input_id.
         asked: ``{task, ordinal, schema, shown, digest, place_ix}`` of requests that are opened now, by waiting_id.
         replied: ``{reply, actor, receipt}`` of the request that is answered now, by waiting_id.
+        shown: What the request that is answered now has shown, by waiting_id.
         ended: ``output`` or ``message`` of the run that ends now.
         claim_ix: Blind index of the claim that is granted now.
     """
@@ -55,6 +57,7 @@ class Contents:
     said: Mapping[str, Any] = field(default_factory=dict, repr=False)
     asked: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, repr=False)
     replied: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, repr=False)
+    shown: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, repr=False)
     ended: Mapping[str, Any] = field(default_factory=dict, repr=False)
     claim_ix: bytes | None = None
 
@@ -151,6 +154,7 @@ class Writing:
                 data |= {name: asked[name] for name in ("task", "ordinal", "schema", "shown")}
             case RecordKind.REQUEST_ANSWERED:
                 data["reply"] = self._contents.replied[data["waiting_id"]]["reply"]
+                data["shown"] = self._contents.shown[data["waiting_id"]]
             case RecordKind.RUN_SETTLED | RecordKind.RUN_STOPPED | RecordKind.RUN_FAILED | RecordKind.RUN_INTERRUPTED:
                 data |= self._contents.ended
             case RecordKind.RUN_QUEUED:
@@ -190,10 +194,9 @@ class Writing:
         for number, (item, seq) in self._items.items():
             if item is None or seq == 0:
                 continue
-            prefix = "c:" if item["type"] == "tool_call" else "m:"
             statements.put_item(self._connection, {
                 "thread_pk": self._opened.thread_pk, "item_no": number, "changed_seq": seq,
-                "item_ix": item_index(self._ledger, self._opened.thread_id, prefix + item["id"]),
+                "item_ix": item_index(self._ledger, self._opened.thread_id, _PREFIXES[item["type"]] + item["id"]),
                 "sealed_item": seal_json(
                     self._opened.key, {**item, "changed_seq": seq}, item_place(self._opened.thread_id, number)
                 ),

@@ -15,7 +15,7 @@ from sqlalchemy import bindparam
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
-from continuity.store.schema import INTEGER, partitions, vault
+from continuity.store.schema import INTEGER, partitions, vault, workflows
 from continuity.store.threads_schema import (
     agents,
     inputs,
@@ -63,12 +63,10 @@ LOCKED_HEAD: Final = _locked(_BY_ID, _THEN_THREAD)
 LOCKED_HEAD_BY_PK: Final = _locked(_BY_PK, _THEN_THREAD)
 FREE_HEAD_BY_PK: Final = _locked(_BY_PK, _UNLESS_LOCKED)
 """Nothing where somebody else has the row locked: for what another run of the same search finds again."""
-LOCKED_HEAD_BY_RUN: Final = _locked(
-    _HEAD.where(
-        threads.c.thread_pk == sa.select(runs.c.thread_pk).where(runs.c.run_id == bindparam("run_id")).scalar_subquery()
-    ),
-    _THEN_THREAD,
+HEAD_BY_RUN: Final = _HEAD.where(
+    threads.c.thread_pk == sa.select(runs.c.thread_pk).where(runs.c.run_id == bindparam("run_id")).scalar_subquery()
 )
+LOCKED_HEAD_BY_RUN: Final = _locked(HEAD_BY_RUN, _THEN_THREAD)
 LOCKED_HEAD_BY_NAME: Final = _locked(_BY_NAME, _THEN_THREAD)
 HEADS: Final = _HEAD.where(threads.c.deleted_at.is_(None), threads.c.deleting_at.is_(None))
 """Of living threads, for lists: `page`."""
@@ -107,6 +105,11 @@ CLAIMED: Final = sa.select(runs.c.thread_pk, runs.c.number, runs.c.run_id, runs.
     runs.c.claim_ix == bindparam("claim_ix")
 )
 RUN_AT: Final = sa.select(runs.c.sealed_run).where(runs.c.thread_pk == _IN_THREAD, runs.c.number == bindparam("number"))
+WORKS: Final = sa.select(workflows.c.workflow_id).where(
+    workflows.c.workspace_pk == bindparam("workspace_pk"),
+    workflows.c.workflow_id.in_(bindparam("workflow_ids", expanding=True)),
+)
+"""Which of the workflows that a worker names are there for it."""
 NEWEST_RUNS: Final = (
     sa.select(runs.c.number, runs.c.run_id, runs.c.state, runs.c.sealed_run)
     .where(runs.c.thread_pk == _IN_THREAD)

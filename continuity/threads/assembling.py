@@ -20,7 +20,7 @@ from continuity.integrations.runner import AsyncGovernedToolRunner, GovernedTool
 from continuity.threads.governed import GovernedTool
 from continuity.threads.limits import LimitReachedError
 from continuity.threads.places import dangling_calls
-from continuity.threads.telling import INPUT_MARK, call_item
+from continuity.threads.telling import INPUT_MARK, call_item, denied_id
 from continuity.threads.words import RUN, approve, steers
 
 
@@ -148,7 +148,7 @@ def _since_input(messages: Sequence[Any]) -> Sequence[Any]:
 def _denial(call: Mapping[str, Any], message_id: str) -> ToolMessage:
     return ToolMessage(
         "A person has denied this call. Nothing was done.", tool_call_id=call["id"], name=call["name"],
-        status="error", id=f"denied-{call_item(message_id, call['id'])}",
+        status="error", id=denied_id(call_item(message_id, call["id"])),
     )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from continuity.errors import ContinuityError
 from continuity.threads.agents import Agent
-from continuity.threads.claims import Claimed, ClaimLostError, WorkerClient
+from continuity.threads.claims import RUN_ID, Claimed, ClaimLostError, WorkerClient
 from continuity.threads.holding import Holding
 from continuity.threads.places import Waiting, numbered, waiting_in
 from continuity.threads.segments import MODES, End, Segment
@@ -115,7 +115,7 @@ class AsyncThreadWorker:
             await asyncio.shield(asyncio.to_thread(holding.close))
 
     async def _driven(self, segment: Segment) -> End | None:
-        token = RUN.set(segment)
+        token, named = RUN.set(segment), RUN_ID.set(segment.claimed.run_id)
         try:
             async with asyncio.timeout(segment.agent.limits.timeout_seconds):
                 return await self._drive(segment)
@@ -123,6 +123,7 @@ class AsyncThreadWorker:
             self._report(f"{segment.claimed.run_id}: {''.join(traceback.format_exception(error))}")
             return segment.broken(error)
         finally:
+            RUN_ID.reset(named)
             RUN.reset(token)
 
     async def _drive(self, segment: Segment) -> End:

@@ -11,6 +11,7 @@ import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -26,6 +27,8 @@ from continuity.transport import Adapter, Transport, elapsed_s
 _ROOT: Final = "/v1/threads"
 _SECRET_BYTES: Final = 32
 _WORKS_MOST: Final = 1_000
+RUN_ID: ContextVar[str | None] = ContextVar("atmem_run_id", default=None)
+"""Id of the run that this context works for; None outside of a worker."""
 _LOST: Final = frozenset({"claim_lost", "thread_deleted"})
 
 
@@ -59,7 +62,10 @@ class Claimed:
 
 
 class _NotingClient(ContinuityClient):
-    """A coordinator's client that remembers which workflow each key got: a transcript leads to it."""
+    """A coordinator's client that remembers which workflow each key got, so that a transcript leads to it.
+
+    Its attempts are of the thread's run, so that the work's page leads to the thread.
+    """
 
     works: OrderedDict[str, str]
 
@@ -70,6 +76,12 @@ class _NotingClient(ContinuityClient):
             self.works.popitem(last=False)
         return view
 
+    def run_operation(self, *args: Any, run_id: str | None = None, **options: Any) -> Any:
+        return super().run_operation(*args, run_id=run_id or RUN_ID.get(), **options)
+
+    def run_new_operation(self, *args: Any, run_id: str | None = None, **options: Any) -> Any:
+        return super().run_new_operation(*args, run_id=run_id or RUN_ID.get(), **options)
+
 
 class _AsyncNotingClient(AsyncContinuityClient):
     """The same for event loops: its requests are those of another client."""
@@ -77,6 +89,12 @@ class _AsyncNotingClient(AsyncContinuityClient):
     def __init__(self, asking: ContinuityClient, **options: Any) -> None:
         super().__init__(asking.url, **options)
         self._client = asking
+
+    async def run_operation(self, *args: Any, run_id: str | None = None, **options: Any) -> Any:
+        return await super().run_operation(*args, run_id=run_id or RUN_ID.get(), **options)
+
+    async def run_new_operation(self, *args: Any, run_id: str | None = None, **options: Any) -> Any:
+        return await super().run_new_operation(*args, run_id=run_id or RUN_ID.get(), **options)
 
 
 class WorkerClient:

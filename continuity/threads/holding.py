@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 from continuity.decisions.threads import bounds
@@ -56,6 +56,7 @@ class Holding:
         self._is_stopping = bool(claimed.run["stop"])
         self._steers: dict[int, Mapping[str, Any]] = {steer["number"]: steer for steer in claimed.run["steers"]}
         self._steers_read = 0
+        self._readers: dict[int, frozenset[str]] = {}
         self._keeper = threading.Thread(target=self._keep, name="atmem-claim", daemon=True)
 
     def start(self) -> None:
@@ -95,13 +96,30 @@ class Holding:
                     self._entries.append(entry)
             self._changed.notify_all()
 
-    def steers(self) -> list[Mapping[str, Any]]:
-        """Return the steers that were not taken yet, oldest first; the next write says that they were read."""
+    def steers(self, readers: Collection[str] = ()) -> list[Mapping[str, Any]]:
+        """Return the steers that were not taken yet, oldest first; the next write says that they were read.
+
+        Args:
+            readers: The task that reads, and those that it is part of: `finished` is told of each.
+        """
         with self._changed:
             taken = [self._steers[number] for number in sorted(self._steers) if number > self._steers_read]
             if taken:
                 self._steers_read = taken[-1]["number"]
+            if readers:
+                self._readers |= {steer["number"]: frozenset(readers) for steer in taken}
             return taken
+
+    def finished(self, task: str) -> None:
+        """Take in that what a task has given is stored: it is not entered again, and has the steers that it read."""
+        with self._changed:
+            self._readers = {number: tasks for number, tasks in self._readers.items() if task not in tasks}
+
+    @property
+    def steers_unfinished(self) -> list[int]:
+        """Numbers of the steers whose reader has given nothing yet."""
+        with self._changed:
+            return sorted(self._readers)
 
     def flush(self) -> None:
         """Wait until everything that was said is written; raises as `check`."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from continuity.threads.telling import as_json, shortened
 from continuity.threads.words import QUESTION
@@ -137,22 +137,30 @@ def dangling_calls(messages: Sequence[Any]) -> list[Mapping[str, Any]]:
     return [] if last is None else [call for call in last.tool_calls if call["id"] not in answered]
 
 
-def fenced(saver: Any, check: Callable[[], None], look: Callable[[], None]) -> Any:
+class Fence(Protocol):
+    """What stands before a saver."""
+
+    def check(self) -> None:
+        """Raise where nothing may be written any more."""
+
+    def look(self) -> None:
+        """Hear what was asked meanwhile: once a step is stored, of whatever graph, and before the next one begins."""
+
+    def finished(self, task: str) -> None:
+        """Take in that what a task gives is stored."""
+
+
+def fenced(saver: Any, fence: Fence) -> Any:
     """Return a saver that writes only while a claim lives, of the same class and on the same connection.
 
     A process that was stopped and wakes behind its claim's end would else write a newer step than the worker that has
     gone on meanwhile.
-
-    Args:
-        saver: The saver.
-        check: Raises where nothing may be written any more.
-        look: Called once a step is stored, of whatever graph, and before the next one begins.
     """
     made = _copied(saver)
-    made.put = _checked(_followed(saver.put, look), check)
-    made.put_writes = _checked(saver.put_writes, check)
-    made.aput = _acheck(_afollowed(saver.aput, look), check)
-    made.aput_writes = _acheck(saver.aput_writes, check)
+    made.put = _checked(_followed(saver.put, fence.look), fence.check)
+    made.put_writes = _checked(_told(saver.put_writes, fence.finished), fence.check)
+    made.aput = _acheck(_afollowed(saver.aput, fence.look), fence.check)
+    made.aput_writes = _acheck(_atold(saver.aput_writes, fence.finished), fence.check)
     return made
 
 
@@ -176,6 +184,26 @@ def _afollowed(function: Callable[..., Any], look: Callable[[], None]) -> Callab
         written = await function(*args, **kwargs)
         # In a thread: it waits for the journal.
         await asyncio.to_thread(look)
+        return written
+
+    return write
+
+
+def _told(function: Callable[..., Any], finished: Callable[[str], None]) -> Callable[..., Any]:
+    def write(config: Any, writes: Sequence[tuple[str, Any]], task_id: str, *args: Any, **kwargs: Any) -> Any:
+        written = function(config, writes, task_id, *args, **kwargs)
+        if any(channel not in _ASKING for channel, _ in writes):
+            finished(task_id)
+        return written
+
+    return write
+
+
+def _atold(function: Callable[..., Any], finished: Callable[[str], None]) -> Callable[..., Any]:
+    async def write(config: Any, writes: Sequence[tuple[str, Any]], task_id: str, *args: Any, **kwargs: Any) -> Any:
+        written = await function(config, writes, task_id, *args, **kwargs)
+        if any(channel not in _ASKING for channel, _ in writes):
+            finished(task_id)
         return written
 
     return write

@@ -21,6 +21,8 @@ from langgraph.errors import GraphRecursionError
 from langgraph.types import Command
 
 from continuity.decisions.threads import bounds
+from continuity.delivery import MAY_PASS as UNHEARD
+from continuity.delivery import SERVER_FAULT
 from continuity.errors import ConflictError, ContinuityError, MalformedError, TooLargeError
 from continuity.limits import REASON_CHARS
 from continuity.stops import OutcomeNotRecorded, RecoveryBlocked
@@ -30,11 +32,15 @@ from continuity.threads.holding import Holding
 from continuity.threads.limits import LimitReachedError
 from continuity.threads.places import Waiting, answers, fenced, question
 from continuity.threads.telling import INPUT_MARK, Telling, messages_in
-from continuity.threads.words import PROGRESS
+from continuity.threads.words import PROGRESS, tasks_here
 
 MODES: Final = ["messages", "updates", "values", "custom", "checkpoints"]
 GRAPH_STEPS: Final = 10_000
 """Steps of an agent's graph are not what its limits count: each hook of middleware is one."""
+_UNHEARD: Final = (
+    "AtMem gave no answer while a governed call was asked for, so whether it was begun is not known. Nothing was done"
+    " with it. A resumed run asks for the same call."
+)
 _STOPPING: Final = "thread_stopping"
 
 
@@ -62,7 +68,7 @@ class Segment:
         self._passed = client.trace
         self.graph = graph.copy(
             update={
-                "checkpointer": fenced(graph.checkpointer, self.holding.check, self.holding.look),
+                "checkpointer": fenced(graph.checkpointer, self.holding),
                 "step_timeout": agent.limits.timeout_seconds,
             }
         )
@@ -82,7 +88,7 @@ class Segment:
 
     def steers(self) -> list[Mapping[str, Any]]:
         """See `Current.steers`."""
-        return self.holding.steers()
+        return self.holding.steers(tasks_here())
 
     def check(self) -> None:
         """See `Current.check`."""
@@ -176,7 +182,11 @@ class Segment:
         if found:
             if len(found) > bounds.REQUESTS_PER_WAIT:
                 raise LimitReachedError(f"It asks more than {bounds.REQUESTS_PER_WAIT} questions at once.")
-            return End("wait", {"requests": [question(waiting, ordinal) for waiting, ordinal in found]})
+            unfinished = self.holding.steers_unfinished
+            return End("wait", {
+                "requests": [question(waiting, ordinal) for waiting, ordinal in found],
+                **({"steers_unfinished": unfinished} if unfinished else {}),
+            })  # fmt: skip
         if state.next:
             return End("fail", {"reason": "failed", "message": "The graph stopped before its end without a question."})
         text = self.agent.answer_text(state.values)
@@ -192,7 +202,12 @@ class Segment:
             return None
         if isinstance(error, RecoveryBlocked | OutcomeNotRecorded):
             named = {"workflow_id": error.workflow_id} if error.workflow_id else {}
-            return End("fail", {"reason": "blocked", "message": error.message[:REASON_CHARS], **named})
+            # The page's address is no text of a conversation: the workflow is named, and whoever shows it leads there.
+            message = error.message.removesuffix(error.page).rstrip()
+            return End("fail", {"reason": "blocked", "message": message[:REASON_CHARS], **named})
+        if isinstance(error, UNHEARD) or getattr(error, "code", "") == SERVER_FAULT:
+            # An attempt may have been granted, and nothing was done with it: the same call is asked for by its key.
+            return End("fail", {"reason": "blocked", "message": _UNHEARD})
         return End("fail", {"reason": "failed", "message": _why(error)[:REASON_CHARS]})
 
     def end(self, end: End) -> None:

@@ -26,6 +26,11 @@ Entry = dict[str, Any]
 ITEM_ID: Final = re.compile(rf"[A-Za-z0-9_.:-]{{1,{bounds.ITEM_ID_CHARS}}}")
 GOVERNED: Final = re.compile(r"tool-(call-[0-9a-f]{64})")
 """Id of the message of a governed call, with its workflow key (`continuity.integrations.langgraph.tool_message`)."""
+DENIED: Final = re.compile(r"denied-tc_[0-9a-f]{32}")
+"""Id of the message of a call that a person has denied."""
+HITL_SOURCE: Final = "hitl_interrupt_decision"
+"""Marks what LangChain's own approval middleware says of a call that a person has rejected; versions before 1.5 do not
+mark it, and there such a call has ended with an error."""
 INPUT_MARK: Final = "atmem_input"
 """Marks the message that a run began with, and the checkpoints that it has reached."""
 PART_CHARS: Final = 8 * 1024
@@ -151,8 +156,7 @@ class Telling:
         if not item or item in self._answered:
             return
         self._answered.add(item)
-        outcome = "error" if getattr(message, "status", "success") == "error" else "ok"
-        entry: Entry = {"kind": "tool_ended", "call_id": item, "outcome": outcome}
+        entry: Entry = {"kind": "tool_ended", "call_id": item, "outcome": _outcome(message)}
         if name in self.tools:
             entry["result"] = shortened(_result(message))
         found = GOVERNED.fullmatch(str(message.id or ""))
@@ -205,6 +209,18 @@ def shortened(value: Any) -> Any:
 def _default(value: Any) -> Any:
     dump = getattr(value, "model_dump", None)
     return dump(mode="json") if callable(dump) else str(value)
+
+
+def denied_id(item: str) -> str:
+    """Return the id of the message that says that a person has denied a call."""
+    return f"denied-{item}"
+
+
+def _outcome(message: Any) -> str:
+    if getattr(message, "status", "success") != "error":
+        return "ok"
+    is_langchains = getattr(message, "additional_kwargs", {}).get("lc_source") == HITL_SOURCE
+    return "denied" if is_langchains or DENIED.fullmatch(str(message.id or "")) else "error"
 
 
 def _result(message: Any) -> Any:

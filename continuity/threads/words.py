@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from contextvars import ContextVar
 from typing import Any, Final, Protocol, TypeVar
 
-from langgraph.config import get_stream_writer
+from langgraph.config import get_config, get_stream_writer
 from langgraph.types import interrupt
 from pydantic import TypeAdapter
 
@@ -76,7 +76,7 @@ def steers() -> list[Mapping[str, Any]]:
 
     An agent of `create_agent` reads them by itself before each model step. In a graph of your own, call it at the
     beginning of the node that asks the model, and put them into the state with `input_id` as the id of the message.
-    Ask no question in that node behind them: it would be entered again from its beginning, and be handed none of them.
+    A node that reads them and then asks a question is entered again from its beginning, and is handed them again.
     """
     run = RUN.get()
     return [] if run is None else run.steers()
@@ -90,3 +90,12 @@ def progress(data: Any, *, call_id: str | None = None) -> None:
         call_id: The tool call that it is about, None for the run as a whole.
     """
     get_stream_writer()({"format": PROGRESS, "data": data, "call_id": call_id})
+
+
+def tasks_here() -> frozenset[str]:
+    """Return the task that this code runs in and those that it is part of; empty outside of a graph."""
+    try:
+        namespace = str(get_config()["configurable"].get("checkpoint_ns") or "")
+    except RuntimeError:
+        return frozenset()
+    return frozenset(part.rpartition(":")[2] for part in namespace.split("|") if ":" in part)

@@ -25,7 +25,7 @@ from continuity.errors import (
     UnauthenticatedError,
 )
 from continuity.threads.agents import Agent
-from continuity.threads.claims import Claimed, ClaimLostError, WorkerClient
+from continuity.threads.claims import RUN_ID, Claimed, ClaimLostError, WorkerClient
 from continuity.threads.holding import Holding
 from continuity.threads.places import Waiting, numbered, waiting_in
 from continuity.threads.segments import MODES, End, Segment
@@ -151,13 +151,14 @@ class ThreadWorker:
 
     def _driven(self, segment: Segment) -> End | None:
         """Drive the graph; return how the run ends, None where nothing may be said."""
-        token = RUN.set(segment)
+        token, named = RUN.set(segment), RUN_ID.set(segment.claimed.run_id)
         try:
             return self._drive(segment)
         except Exception as error:  # noqa: BLE001 - whatever a graph raises ends its run and not the worker
             self._report(f"{segment.claimed.run_id}: {''.join(traceback.format_exception(error))}")
             return segment.broken(error)
         finally:
+            RUN_ID.reset(named)
             RUN.reset(token)
 
     def _drive(self, segment: Segment) -> End:

@@ -102,6 +102,41 @@ def conversation(talks, name):
 
 
 class TestLooks:
+    def test_answers_stand_in_the_conversation_and_a_claim_is_counted_down(self, talks, adm, tmp_path):
+        thread_id = talks.create("answered")
+        talks.say(thread_id, "Cancel orders 17 and 18.")
+        held = talks.claim()
+        talks.append(held, call(1, "cancel_order", order="17"), call(2, "cancel_order", order="18"))
+        shown = [{"tool": "cancel_order", "arguments": {"order": order}} for order in ("17", "18")]
+        asked = talks.wait(
+            held, *(question(f"t{number}", shown=each) for number, each in enumerate(shown)),
+            question("t3", kind="reply", schema={"type": "string"}, shown={"question": "What does the customer read?"}),
+        )["waiting"]  # fmt: skip
+        for request, reply in zip(asked, (True, False, f"We are sorry. {HOSTILE}"), strict=True):
+            talks.reply(thread_id, request["waiting_id"], reply=reply)
+        held = talks.claim()
+        workflow_id = talks.governed(key="call-" + "7" * 64, run_id=held.run_id)
+        talks.append(held, ended(1, workflow_id=workflow_id), ended(2, "denied"), *said("Order 17 is cancelled."))
+        adm.go(f"{THREADS}/{thread_id}")
+
+        turns = adm.page.locator(".turn-answer")
+        expect(turns).to_have_count(3)
+        expect(turns.nth(0)).to_contain_text("adm")
+        expect(turns.nth(0)).to_contain_text("Approved")
+        expect(turns.nth(1)).to_contain_text("Denied")
+        expect(adm.page.locator(".turn-tool").nth(1)).to_contain_text("Denied by a person")
+        left = adm.page.locator("#claim .countdown")
+        expect(left).to_have_text(re.compile(r"^[1-5]?[0-9] s$"), timeout=5_000)
+        turns.nth(1).locator("summary").click()
+        check(adm, "thread-answers", tmp_path)
+
+        adm.page.locator("#item-2-line").click()
+        adm.page.get_by_role("link", name="The operation in Decisions").click()
+        expect(adm.page.get_by_role("heading", level=1)).to_have_text("cancel")
+        check(adm, "workflow-of-a-thread", tmp_path)
+        adm.page.get_by_role("link", name="answered").click()
+        expect(adm.page.get_by_role("heading", level=1)).to_have_text("answered")
+
     def test_an_empty_list(self, instance_template, tmp_path_factory, open_visit, tmp_path):
         instance = instance_template.copy_to(tmp_path_factory.mktemp("empty") / "instance")
         with opened(instance) as hall:

@@ -13,9 +13,11 @@ from tests.patience import PATIENCE_S
 
 pytest.importorskip("langchain")
 
+import requests
 from langchain.tools import tool
 from langchain_core.messages import AIMessage
 from langgraph.graph import START, MessagesState, StateGraph
+from requests.adapters import HTTPAdapter
 
 from continuity.integrations import RegisteredTool
 from continuity.threads import ClientPolicy, GovernedTool, Limits, ThreadWorker, WorkerClient, define_agent
@@ -35,7 +37,9 @@ def running(town, tmp_path):
         options = {
             "client": ClientPolicy(public=True), "controls": ALL, "checkpointer": saver_of(tmp_path), **options,
         }  # fmt: skip
-        client = WorkerClient(town.url, town.worker_token(name), coordinator_token=town.token())
+        client = WorkerClient(
+            town.url, town.worker_token(name), coordinator_token=town.token(), adapter=options.pop("adapter", None)
+        )
         reported = []
         worker = ThreadWorker(
             client, [define_agent(name=name, **options)], report=reported.append,
@@ -158,6 +162,9 @@ def test_blocked_work_interrupts_the_run_and_names_it(running, town):
         snapshot = at_rest(ann, thread)
         run = snapshot["runs"][-1]
         assert (run["state"], run["reason"]) == ("interrupted", "tool_blocked")
+        # The work is named; where its page is stands nowhere.
+        assert run["workflow_id"]
+        assert "://" not in run["message"]
         ann.resume(thread)
         again = at_rest(ann, thread)["runs"][-1]
         assert (again["state"], again["workflow_id"]) == ("interrupted", run["workflow_id"])
@@ -233,3 +240,36 @@ def test_an_answer_of_messages_alone_is_told_once(running):
     with running(graph=graph.compile()) as (ann, thread, _):
         ann.message(thread, "Go")
         assert said(at_rest(ann, thread)) == ["One", "Two"]
+
+
+class _Lost(HTTPAdapter):
+    """Loses the answer to the first request that begins governed work: the server has done what it asks."""
+
+    def __init__(self):
+        super().__init__()
+        self.is_lost = False
+
+    def send(self, request, *args, **kwargs):
+        answer = super().send(request, *args, **kwargs)
+        if not self.is_lost and request.method == "POST" and request.path_url.startswith("/v1/continuity"):
+            self.is_lost = True
+            answer.close()
+            raise requests.ConnectionError("the server died")
+        return answer
+
+
+def test_a_lost_answer_of_governed_work_is_uncertain_and_tells_no_address(running, town):
+    destination, adapter = Destination(), _Lost()
+    send = RegisteredTool("send", destination.execute)
+    model = ScriptedModel(replies=[[call("send", to="bob")]])
+    with running(model=model, tools=[GovernedTool(send, "Send it.")], adapter=adapter) as (ann, thread, _):
+        ann.message(thread, "Go")
+        run = at_rest(ann, thread)["runs"][-1]
+        told = str(ann.journal(thread, "1-0")["records"])
+    adapter.close()
+    assert adapter.is_lost
+    assert (run["state"], run["reason"]) == ("interrupted", "tool_blocked")
+    assert "AtMem gave no answer" in run["message"]
+    assert destination.effects == []
+    assert town.url not in told
+    assert "127.0.0.1" not in told

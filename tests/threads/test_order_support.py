@@ -43,7 +43,7 @@ def test_a_question_is_answered(talk):
     assert calls(snapshot) == [("lookup_order", "ok")]
 
 
-def test_an_order_is_cancelled_once_a_person_has_said_yes(talk):
+def test_an_order_is_cancelled_once_a_person_has_said_yes(town, talk):
     worker, ann, thread = talk
     ann.message(thread, {"message": "Please cancel order 17."})
     worker.run_one()
@@ -59,9 +59,14 @@ def test_an_order_is_cancelled_once_a_person_has_said_yes(talk):
     assert snapshot["thread"]["state"] == "idle"
     assert said(snapshot)[-1] == ("assistant", "Order 17 is cancelled.")
     assert [each["order"] for each in shop.cancellations().all()] == ["17"]
-    assert calls(snapshot) == [("write_todos", "ok"), ("lookup_order", "ok"), ("cancel_order", "ok")]
-    ended = [m for m in snapshot["messages"] if m["type"] == "tool_call"][-1]
-    assert ended["workflow_id"].startswith("wf_")
+    assert calls(snapshot) == [(name, "ok") for name in ("write_todos", "lookup_order", "cancel_order", "write_todos")]
+    assert [(todo["content"], todo["status"]) for todo in snapshot["state"]["todos"]] == [
+        ("Look at the order", "completed"), ("Cancel it", "completed"),
+    ]  # fmt: skip
+    ended = [m for m in snapshot["messages"] if m["type"] == "tool_call"][-2]
+    # Its attempts are of the run, so that the work's page leads to the thread.
+    (operation,) = town.operator.get_workflow(ended["workflow_id"])["operations"]
+    assert {attempt["run_id"] for attempt in operation["attempts"]} == {snapshot["runs"][-1]["run_id"]}
 
 
 def test_what_a_person_denies_is_not_done(talk):
@@ -75,7 +80,15 @@ def test_what_a_person_denies_is_not_done(talk):
     assert snapshot["thread"]["state"] == "idle"
     assert "was left as it is" in said(snapshot)[-1][1]
     assert shop.cancellations().all() == []
-    assert calls(snapshot)[-1] == ("cancel_order", "error")
+    assert calls(snapshot)[-2:] == [("cancel_order", "denied"), ("write_todos", "ok")]
+    assert [(todo["content"], todo["status"]) for todo in snapshot["state"]["todos"]] == [
+        ("Look at the order", "completed")
+    ]
+    (answer,) = [m for m in snapshot["messages"] if m["type"] == "answer"]
+    assert (answer["reply"], answer["shown"]["tool"]) == (False, "cancel_order")
+    # It stands behind the call that it is about and before what the agent made of it.
+    places = [m.get("tool") or m["type"] for m in snapshot["messages"]]
+    assert places[places.index("cancel_order") + 1] == "answer"
 
 
 def test_the_native_tool_remembers_beyond_the_thread(talk):

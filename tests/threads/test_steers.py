@@ -7,6 +7,7 @@ import secrets
 import threading
 import time
 from collections import Counter
+from contextlib import suppress
 
 import pytest
 
@@ -14,12 +15,15 @@ from tests.patience import PATIENCE_S
 
 pytest.importorskip("langgraph")
 
+from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.graph import START, MessagesState, StateGraph
 
+from continuity.decisions.threads.bounds import CLAIM_S
 from continuity.errors import ConflictError
-from continuity.threads import ClientPolicy, ThreadWorker, WorkerClient, define_agent
+from continuity.threads import ClientPolicy, ThreadWorker, WorkerClient, approve, define_agent, steers
 from continuity.threads.holding import LOOK_S
 from tests.threads.graphs import ALL, echoing, preparing, saver_of
+from tests.threads.town import wait_for
 
 AMOUNTS = [pytest.param(40, id="few"), pytest.param(500, id="many", marks=pytest.mark.soak)]
 POINTS = ("claim.after", "append.before", "append.after", "settle.before", "settle.after")
@@ -163,3 +167,85 @@ def test_a_steer_reaches_a_nested_graph_and_a_stop_ends_a_step_that_says_nothing
     assert [m["content"] for m in snapshot["messages"]] == ["Go", "Be quick", "You said: Go / Be quick"]
     assert [run["state"] for run in snapshot["runs"]] == ["stopped"]
     assert begun == []
+
+
+class Killed(BaseException):
+    """Ends a worker where it stands: it says nothing more, as if its process had died."""
+
+
+def asking_graph(handed, before):
+    """A graph of somebody's own whose node reads steers, asks, and only then gives them."""
+
+    def first(_state):
+        before()
+        return {}
+
+    def node(state):
+        known = {message.id for message in state["messages"]}
+        said = steers()
+        handed.append([steer["content"] for steer in said])
+        is_allowed = approve({"question": "Go on?"})
+        told = [HumanMessage(each["content"], id=each["input_id"]) for each in said if each["input_id"] not in known]
+        return {"messages": [*told, AIMessage(f"{is_allowed}: {[message.content for message in told]}")]}
+
+    def again(_state):
+        handed.append([steer["content"] for steer in steers()])
+        return {}
+
+    graph = StateGraph(MessagesState)
+    for name, each in (("first", first), ("node", node), ("again", again)):
+        graph.add_node(name, each)
+    graph.add_edge(START, "first")
+    graph.add_edge("first", "node")
+    graph.add_edge("node", "again")
+    return graph.compile()
+
+
+@pytest.mark.parametrize("dies_at", ["", "wait.after", "claim.after"])
+def test_a_steer_that_a_node_reads_before_it_asks_is_handed_to_it_again(town, tmp_path, dies_at):
+    handed, name, dying = [], f"agent-{secrets.token_hex(4)}", {dies_at}
+    ann = town.talker()
+    threads = []
+
+    def before():
+        ann.steer(threads[0], "Be quick")
+        time.sleep(2 * LOOK_S)
+
+    def trace(point):
+        # At the claim of the run that goes on with the reply, and not of the first.
+        if point in dying and (point != "claim.after" or handed):
+            dying.discard(point)
+            raise Killed
+
+    def work():
+        agent = define_agent(
+            name=name, graph=asking_graph(handed, before), client=ClientPolicy(public=True), controls=ALL,
+            checkpointer=saver_of(tmp_path),
+        )  # fmt: skip
+        client = WorkerClient(town.url, town.worker_token(name), trace=trace)
+        with suppress(Killed), ThreadWorker(client, [agent]) as worker:
+            if not threads:
+                threads.append(ann.create("talk", name)["thread_id"])
+                ann.message(threads[0], "Go")
+            worker.run_one()
+
+    work()
+    (thread,) = threads
+    (waiting,) = ann.snapshot(thread)["waiting"]
+    ann.reply(thread, waiting["waiting_id"], True, revision=waiting["revision"])
+    work()
+    if ann.snapshot(thread)["thread"]["state"] == "running":
+        wait_for(lambda: ann.snapshot(thread)["thread"]["state"] == "needs_attention", timeout_s=2 * CLAIM_S)
+        ann.resume(thread)
+        work()
+
+    snapshot = ann.snapshot(thread)
+    assert snapshot["thread"]["state"] == "idle"
+    said = [m["content"] for m in snapshot["messages"] if m["type"] == "message"]
+    assert said[:2] == ["Go", "Be quick"]
+    assert said[-1] == "True: ['Be quick']"
+    assert said.count("Be quick") == 1
+    assert handed[0] == ["Be quick"]
+    # Each time it is entered, until what it gives is stored; the node behind it is handed nothing.
+    assert handed[1] == ["Be quick"]
+    assert handed[2] == []

@@ -57,6 +57,23 @@ class Talks(Conversing):
         self.say(thread_id, content)
         return thread_id, self.wait(self.claim(), *requests)["waiting"]
 
+    def governed(self, workspace: str = "default", *, key: str | None = None, run_id: str | None = None) -> str:
+        """Governed work of a workspace, begun by a run where one is named; returns its workflow_id."""
+        asked = {"principal_id": f"tools-{workspace}", "role": "continuity_coordinator", "workspace_id": workspace}
+        keeper = self.person_of(KEEPER)
+        token = self.site.wiring.auth.credentials.issue(keeper, GrantRequest.from_json(asked)).token
+        begun = {"activate": True, "begin": {"name": "cancel", "run_id": run_id, "attempt_id": "at_1"}}
+        body = {
+            **(begun if run_id else {}),
+            "workflow_key": key or self.fresh(),
+            "operations": [
+                {"name": "cancel", "tool": "cancel", "arguments": {}, "capability": "none", "timeout_seconds": 30}
+            ],
+        }
+        reply = self.site.browser().post("/v1/continuity", body, headers={"Authorization": f"Bearer {token}"})
+        assert reply.status_code == 200, reply.text
+        return str(reply.json["workflow_id"])
+
     def _worker(self, workspace: str, agents: tuple[str, ...]) -> Caller:
         asked = {"principal_id": "runner", "role": "thread_worker", "workspace_id": workspace, "agents": list(agents)}
         token = self.site.wiring.auth.credentials.issue(self.person_of(KEEPER), GrantRequest.from_json(asked)).token

@@ -8,6 +8,7 @@ import re
 import pytest
 import sqlalchemy as sa
 
+from continuity.errors import MalformedError
 from continuity.services.callers import Role
 from continuity.stops import RecoveryBlocked
 from continuity.store import schema
@@ -319,8 +320,120 @@ class TestStanding:
         assert "The run failed" in page.text
         assert "The model &lt;b&gt;is&lt;/b&gt; down." in page.text
 
+    @pytest.mark.parametrize(("reply", "word"), [(True, "Approved"), (False, "Denied")])
+    def test_who_answered_what_stands_where_it_was_answered(self, site, ava, talks, reply, word):
+        shown = {"tool": "cancel_order", "arguments": {"order": "17"}}
+        thread_id, held = talks.running("Cancel order 17")
+        talks.append(held, {"kind": "tool_started", "call_id": "c1", "tool": "cancel_order"})
+        asked = talks.wait(held, question(shown=shown))["waiting"][0]
+        talks.reply(thread_id, asked["waiting_id"], reply=reply)
+        held = talks.claim()
+        talks.append(
+            held, {"kind": "message_started", "message_id": "m1"}, {"kind": "message_ended", "message_id": "m1"}
+        )
+        talks.settle(held)
+        site.person("oda", Role.OPERATOR)
+        site.clock.advance(MINUTE_S)
+
+        for reader in (ava, site.signed_in("oda")):
+            page = get(reader, f"{THREADS}/{thread_id}").text
+            turns = re.findall(r'<li class="turn turn-(\w+)"', page)
+            (turn,) = re.findall(r'<li class="turn turn-answer".*?</li>', page, re.DOTALL)
+
+            assert turns == ["user", "tool", "answer", "assistant"]
+            assert all(words in turn for words in ("ava", word, "Approve cancel_order?", "&#34;17&#34;", "<time"))
+
+    def test_a_reply_that_is_no_yes_or_no_stands_in_the_transcript_whatever_it_holds(self, ava, talks):
+        thread_id, (asked,) = talks.asked(
+            question(kind="reply", schema={"type": "string"}, shown={"question": "Where?"})
+        )
+        talks.reply(thread_id, asked["waiting_id"], reply="<b>here</b>\u202e")
+
+        (turn,) = re.findall(
+            r'<li class="turn turn-answer".*?</li>', get(ava, f"{THREADS}/{thread_id}").text, re.DOTALL
+        )
+
+        assert "Where?" in turn
+        assert "&lt;b&gt;here&lt;/b&gt;\\u{202E}" in turn
+
+    def test_an_answer_stands_with_older_messages_as_well(self, ava, talks):
+        thread_id, (asked,) = talks.asked(question())
+        talks.reply(thread_id, asked["waiting_id"], reply=True)
+        held = talks.claim()
+        for number in range(60):
+            talks.append(held, *said(f"m{number}"))
+        page = get(ava, f"{THREADS}/{thread_id}").text
+        older = html.unescape(re.search(r'href="([^"]+history[^"]+)"', page)[1])
+
+        assert "turn-answer" not in page
+        assert re.search(r"turn-answer.*?ava.*?Approved", get(ava, older).text, re.DOTALL)
+
+    def test_a_call_that_a_person_has_denied_is_no_error(self, ava, talks):
+        thread_id, held = talks.running()
+        talks.append(
+            held, {"kind": "tool_started", "call_id": "c1", "tool": "cancel"},
+            {"kind": "tool_ended", "call_id": "c1", "outcome": "denied"},
+        )  # fmt: skip
+
+        page = get(ava, f"{THREADS}/{thread_id}").text
+
+        assert "Denied by a person" in page
+        assert ">Error<" not in page
+
+    def test_how_long_a_claim_lives_yet_is_shown_while_there_is_one(self, site, ava, talks):
+        thread_id, held = talks.running()
+        site.clock.advance(25)
+
+        assert 'data-left="35"' in get(ava, f"{THREADS}/{thread_id}").text
+        talks.heartbeat(held)
+        line = get(ava, f"{THREADS}/{thread_id}/claim", **HTMX).text
+        assert 'data-left="60"' in line
+        assert line.strip() in get(ava, f"{THREADS}/{thread_id}").text
+        talks.settle(held)
+        line = get(ava, f"{THREADS}/{thread_id}/claim", **HTMX).text
+        assert "hx-get" not in line
+        assert "hidden" in line
+
+    def test_a_worker_names_only_work_of_its_own_workspace(self, site, ava, talks):
+        thread_id, held = talks.running()
+        site.person("ole", at=("other",))
+        refusals = []
+        for workflow_id in ("wf_" + "1" * 32, talks.governed("other")):
+            with pytest.raises(MalformedError, match="workflow_id must name governed work") as refused:
+                talks.fail(held, "blocked", workflow_id=workflow_id)
+            refusals.append(refused.value.message)
+            ended = {"kind": "tool_ended", "call_id": "c1", "outcome": "ok", "workflow_id": workflow_id}
+            with pytest.raises(MalformedError, match="workflow_id of a record must name"):
+                talks.append(held, {"kind": "tool_started", "call_id": "c1", "tool": "cancel"}, ended)
+
+        assert len(set(refusals)) == 1
+        assert talks.snapshot(thread_id)["messages"][1:] == []
+        assert talks.fail(held, "blocked", workflow_id=talks.governed())["state"] == "needs_attention"
+
+    def test_governed_work_is_called_by_its_tool_and_leads_back_to_its_thread_for_those_who_see_it(
+        self, site, ava, talks
+    ):
+        thread_id, held = talks.running(name="cancel-17")
+        site.person("ole", at=("other",))
+        workflow_id = talks.governed(key="call-" + "5" * 64, run_id=held.run_id)
+        elsewhere = talks.governed("other", key="call-" + "6" * 64, run_id=held.run_id)
+        site.person("ina", Role.INVESTIGATOR)
+        site.clock.advance(MINUTE_S)
+        ina = site.signed_in("ina")
+
+        page, hers = get(ava, f"/resume-work/{workflow_id}"), get(ina, f"/resume-work/{workflow_id}")
+
+        for shown in (page, hers):
+            assert "<h1>cancel</h1>" in shown.text
+        assert f'href="/threads/{thread_id}">cancel-17</a>' in page.text
+        # An investigator sees threads of nobody else; and a name that another workspace uses is nobody's thread.
+        assert thread_id not in hers.text
+        assert "cancel-17" not in hers.text
+        assert thread_id not in get(ava, f"/resume-work/{elsewhere}").text
+        assert f'href="/resume-work/{workflow_id}">cancel</a>' in get(ava, "/resume-work").text
+
     def test_governed_work_that_blocks_is_linked_with_its_cost_for_those_who_may_see_it(self, site, ava, talks):
-        workflow_id = "wf_" + "1" * 32
+        workflow_id = talks.governed()
         thread_id, held = talks.running()
         talks.append(held, {"kind": "tool_started", "call_id": "c1", "tool": "cancel"})
         talks.append(
@@ -341,7 +454,7 @@ class TestStanding:
         assert "/activity/" not in hers.text
 
     def test_work_that_another_attempt_holds_is_waited_for_and_its_address_is_no_text(self, ava, talks):
-        workflow_id = "wf_" + "2" * 32
+        workflow_id = talks.governed()
         thread_id, held = talks.running()
         stop = RecoveryBlocked(
             "attempt_in_progress", workflow_id, page=f"https://atmem.example/resume-work/{workflow_id}"

@@ -317,6 +317,14 @@ class TestAnswering:
         assert "Yes, approved" in reply.text
         assert re.search(r"Recorded <time.*</time> by ava\.", reply.text)
 
+    def test_words_that_nobody_would_see_are_not_sent(self, ava, talks):
+        thread_id = talks.create()
+        reply = send(ava, thread_id, "message", content="\u200b\u2060")
+
+        assert reply.status_code == 422
+        assert "Write something first." in reply.text
+        assert talks.snapshot(thread_id)["messages"] == []
+
     def test_the_same_form_with_the_other_button_is_refused(self, ava, talks):
         thread_id, (asked,) = talks.asked(question())
         page = get(ava, f"{THREADS}/{thread_id}")

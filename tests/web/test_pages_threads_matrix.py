@@ -32,6 +32,7 @@ ROUTES = {
     "threads.index": ("GET", "", ANYBODY, "idle"), "threads.live_index": ("GET", "/live", ANYBODY, "idle"),
     "threads.create": ("POST", "", ANYBODY, "idle"), "threads.show": ("GET", "/{id}", LOOK, "idle"),
     "threads.live": ("GET", "/{id}/live", LOOK, "idle"), "threads.acts": ("GET", "/{id}/acts", LOOK, "idle"),
+    "threads.claim": ("GET", "/{id}/claim", LOOK, "running"),
     "threads.history": ("GET", "/{id}/history?cursor=none", LOOK, "idle"),
     "threads.instead": ("GET", "/{id}/stop", LED, "idle"),
     "threads.instead_of_reply": ("GET", "/{id}/waiting/{waiting}/reply", LED, "waiting"),

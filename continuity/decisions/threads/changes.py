@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -98,9 +99,10 @@ class Draft:
             steers.append(replace(steer, is_read=True) if is_new else steer)
         self.head = replace(self.head, steers=tuple(steers))
 
-    def take_in_steers(self) -> None:
-        """Let go of the steers that were read: what the run leaves behind holds them."""
-        self.head = replace(self.head, steers=tuple(steer for steer in self.head.steers if not steer.is_read))
+    def take_in_steers(self, unfinished: Collection[int]) -> None:
+        """Let go of the steers that were read: what the run leaves behind holds them, but for the `unfinished` ones."""
+        left = tuple(steer for steer in self.head.steers if not steer.is_read or steer.number in unfinished)
+        self.head = replace(self.head, steers=left)
 
     def move_steers(self) -> None:
         """Make the steers that nobody has read the first follow-ups, in their order."""
@@ -109,6 +111,15 @@ class Draft:
             self.write(RecordKind.INPUTS_MOVED, input_ids=[each.input_id for each in moved])
             self.inputs += moved
         self.head = replace(self.head, steers=(), follow_ups=(*moved, *self.head.follow_ups))
+
+    def add_answer(self, ask: Ask, *, actor: str) -> None:
+        """Give the answer to a question its place in the transcript."""
+        number = self.head.item_count + 1
+        self.head = replace(self.head, item_count=number)
+        self.write(
+            RecordKind.REQUEST_ANSWERED, run=self.head.run, waiting_id=ask.waiting_id, revision=ask.revision,
+            item_no=number, request_kind=ask.kind.value, actor=actor,
+        )  # fmt: skip
 
     def add_message(self, queued: Queued, run: Run) -> None:
         """Give an input its place in the transcript."""

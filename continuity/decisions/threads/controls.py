@@ -181,7 +181,7 @@ def decide_reply(
         raise refuse("stale_waiting_revision", head, waiting_revision=ask.revision)
     draft = Draft(head, at_us)
     draft.change_ask(replace(ask, state=RequestState.ANSWERED, reply_digest=digest))
-    draft.write(RecordKind.REQUEST_ANSWERED, run=head.run, waiting_id=waiting_id, revision=revision, actor=actor)
+    draft.add_answer(ask, actor=actor)
     if all(each.state is RequestState.ANSWERED for each in draft.head.asks):
         answers = tuple(each.waiting_id for each in draft.head.asks)
         draft.begin(run_id, Cause.REPLY, epoch=epoch, resumes=head.run, answers=answers)

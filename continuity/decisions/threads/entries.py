@@ -26,6 +26,10 @@ class EntryKind(StrEnum):
     PROGRESS = "progress"
 
 
+OUTCOMES: Final = ("ok", "error", "denied")
+"""How a worker says that a call has ended; ``denied``: a person has said no, and nothing was done."""
+
+
 class Shape(StrEnum):
     """What a part of an entry must be."""
 

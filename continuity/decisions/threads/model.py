@@ -183,7 +183,8 @@ class Head:
         item_count: How many items the transcript has.
         run: The newest run.
         asks: Waiting requests of the newest run that waited.
-        steers: Steers that no settled or waiting run has taken in, oldest first.
+        steers: Steers that no settled or waiting run has taken in, oldest first. A waiting one has not where the node
+            that has read them asks.
         follow_ups: What starts next, in this order.
         open_items: Items that have begun and not ended.
         is_deleting: Its deletion has begun.

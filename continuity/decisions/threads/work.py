@@ -171,9 +171,19 @@ class Question:
 
 def decide_wait(
     head: Head, proof: Proof, questions: Sequence[Question], controls: Collection[Control], *,
-    entries: Sequence[Entry] = (), ended: Collection[str] = (), at_us: int,
+    entries: Sequence[Entry] = (), ended: Collection[str] = (), unfinished: Collection[int] = (), at_us: int,
 ) -> Change:  # fmt: skip
     """End the run with questions.
+
+    Args:
+        head: The head.
+        proof: What the worker proves its claim with.
+        questions: What is asked, in this order.
+        controls: Those that the agent declares.
+        entries: Last entries, written before the end.
+        ended: As for `decide_append`.
+        unfinished: Numbers of the steers that a node has read which is entered again: the next run is handed them too.
+        at_us: Time of the end.
 
     Raises:
         ConflictError: ``claim_lost, thread_stopping`` or ``control_not_declared``. Nothing has changed.
@@ -186,7 +196,7 @@ def decide_wait(
     draft = Draft(head, at_us)
     draft.read_steers(proof.steers_read, run)
     _append(draft, run, claim, entries, ended=ended)
-    draft.take_in_steers()
+    draft.take_in_steers(unfinished)
     asks = tuple(Ask(q.waiting_id, q.revision, RequestState.OPEN, q.kind, q.digest) for q in questions)
     draft.head = replace(draft.head, asks=asks)
     draft.asks += asks
