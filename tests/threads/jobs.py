@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -13,10 +14,11 @@ import time
 from pathlib import Path
 
 from continuity.errors import TransportError
-from continuity.threads import ThreadWorker, WorkerClient
+from continuity.threads import AsyncThreadWorker, ThreadWorker, WorkerClient
 from continuity.transport import elapsed_s
 from examples.order_support import agent as order_support
 from tests.crash import entry, forks
+from tests.threads import variants
 
 SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
 EMPTY_S = 0.2
@@ -25,11 +27,12 @@ SETTLED_S = 0.5
 
 def work(
     url: str, token: str, coordinator: str, folder: str, clock: str, *, die_at: str = "", nth: int = 1,
-    end: str = "kill", runs: int = 1, leaves: bool = False, passed: str = "",
+    end: str = "kill", runs: int = 1, leaves: bool = False, passed: str = "", how: str = "",
 ) -> None:  # fmt: skip
     """Run so many runs of the example; die at the nth time that a point is passed.
 
-    It leaves earlier where no run waits, if it is told to, and writes which points it has passed.
+    It leaves earlier where no run waits, if it is told to, and writes which points it has passed. `how` it works:
+    as the example does, or ``awaited`` on an event loop.
     """
     os.environ["ORDER_SUPPORT_FOLDER"] = folder
     seen: dict[str, int] = {}
@@ -48,17 +51,30 @@ def work(
     client = WorkerClient(
         url, token, coordinator_token=coordinator, trace=trace, clock=lambda: elapsed_s() + shift.shift_s()
     )
-    with ThreadWorker(client, [order_support.agent], report=lambda text: print(text, file=sys.stderr)) as worker:
-        done = 0
-        while done < runs:
-            if _has_run(worker):
-                done += 1
-            elif leaves:
-                break
-            else:
-                time.sleep(EMPTY_S)
+    if how == "awaited":
+        asyncio.run(_awaited(client, runs=runs))
+    else:
+        with ThreadWorker(client, [order_support.agent], report=_report) as worker:
+            done = 0
+            while done < runs:
+                if _has_run(worker):
+                    done += 1
+                elif leaves:
+                    break
+                else:
+                    time.sleep(EMPTY_S)
     if passed:
         Path(passed).write_text(json.dumps(seen))
+
+
+async def _awaited(client: WorkerClient, *, runs: int) -> None:
+    async with AsyncThreadWorker(client, [variants.awaited()], report=_report) as worker:
+        for _ in range(runs):
+            await worker.run_one()
+
+
+def _report(text: str) -> None:
+    print(text, file=sys.stderr)
 
 
 def _has_run(worker: ThreadWorker) -> bool:

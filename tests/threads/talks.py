@@ -78,6 +78,7 @@ class Talk:
         self.answer = True
         self.thread = ""
         self.asked: Counter[str] = Counter()
+        self.how = ""
 
     # ---- what the person does
 
@@ -131,7 +132,7 @@ class Talk:
         return self.stage.forks.start(
             "work", log=self.folder / f"worker-{secrets.token_hex(3)}.log", url=self.stage.url,
             token=self.stage.runner, coordinator=self.stage._tokens["coordinator"], folder=str(self.folder / "shop"),
-            clock=str(self.stage.clock_file), **options,
+            clock=str(self.stage.clock_file), **({"how": self.how} if self.how else {}), **options,
         )  # fmt: skip
 
     def run(self, **options: Any) -> int:
@@ -170,7 +171,7 @@ class Talk:
         end = DONE if self.answer else LEFT
         snapshot = self.snapshot
         calls = [m for m in snapshot["messages"] if m["type"] == "tool_call"]
-        ended = {"cancel_order": "ok" if self.answer else "error"}
+        ended = {"cancel_order": "ok" if self.answer else "denied"}
         assert [call["outcome"] for call in calls] == [ended.get(call["tool"], "ok") for call in calls], calls
         assert [call["tool"] for call in calls].count("cancel_order") == 1, calls
         said = [m["content"] for m in snapshot["messages"] if m["type"] == "message" and m["status"] == "done"]

@@ -23,14 +23,15 @@ ASKING = [
     ("model.after", 2), ("wait.before", 1), ("wait.after", 1),
 ]  # fmt: skip
 ENDING = [
-    ("model.before", 1), ("model.after", 1), ("append.before", 1), ("append.after", 1), ("settle.before", 1),
-    ("settle.after", 1),
+    ("model.before", 1), ("model.after", 1), ("model.before", 2), ("model.after", 2), ("append.before", 1),
+    ("append.after", 1), ("settle.before", 1), ("settle.after", 1),
 ]  # fmt: skip
 GOING_ON = [
     ("claim.before", 1), ("claim.after", 1), ("tool.begin", 1), ("begin.before_send", 1), ("begin.after_reply", 1),
-    ("effect.before", 1), ("effect.after", 1), ("outcome.before_send", 1), ("outcome.after_reply", 1), *ENDING,
+    ("effect.before", 1), ("effect.after", 1), ("outcome.before_send", 1), ("outcome.after_reply", 1),
+    ("tool.begin", 2), *ENDING,
 ]  # fmt: skip
-DENIED = [("claim.before", 1), ("claim.after", 1), *ENDING]
+DENIED = [("claim.before", 1), ("claim.after", 1), ("tool.begin", 1), *ENDING]
 SAFE = {"claim.before": "running", "wait.after": "waiting", "settle.after": "idle"}
 """Where a death leaves nothing in doubt, and the state that it leaves."""
 
@@ -79,6 +80,24 @@ def test_a_worker_that_dies_after_a_denial(talk, point, nth):
     talk.answer = False
     assert talk.run() == 0, talk.logs()
     talk.reply()
+    assert talk.run(die_at=point, nth=nth) == -signal.SIGKILL, talk.logs()
+    after_kill(talk, point)
+
+
+@pytest.mark.parametrize(("point", "nth"), GOING_ON)
+def test_an_awaited_worker_that_dies_after_the_answer(talk, point, nth):
+    talk.how = "awaited"
+    assert talk.run() == 0, talk.logs()
+    talk.reply()
+    assert talk.run(die_at=point, nth=nth) == -signal.SIGKILL, talk.logs()
+    after_kill(talk, point)
+
+
+@pytest.mark.parametrize(
+    ("point", "nth"), [("model.after", 1), ("tool.begin", 2), ("wait.before", 1), ("wait.after", 1)]
+)
+def test_an_awaited_worker_that_dies_before_the_question(talk, point, nth):
+    talk.how = "awaited"
     assert talk.run(die_at=point, nth=nth) == -signal.SIGKILL, talk.logs()
     after_kill(talk, point)
 
