@@ -11,7 +11,7 @@ from contextlib import suppress
 
 import pytest
 
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, wait_for
 
 pytest.importorskip("langgraph")
 
@@ -23,7 +23,6 @@ from continuity.errors import ConflictError
 from continuity.threads import ClientPolicy, ThreadWorker, WorkerClient, approve, define_agent, steers
 from continuity.threads.holding import LOOK_S
 from tests.threads.graphs import ALL, echoing, preparing, saver_of
-from tests.threads.town import wait_for
 
 AMOUNTS = [pytest.param(40, id="few"), pytest.param(500, id="many", marks=pytest.mark.soak)]
 POINTS = ("claim.after", "append.before", "append.after", "settle.before", "settle.after")
