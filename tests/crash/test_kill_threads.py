@@ -64,8 +64,8 @@ def test_what_was_answered_is_true_and_the_rest_happens_once(forks, database, st
 
     shown = at.snapshot(thread_id, by=client)
     assert [run["state"] for run in shown["runs"]] == ["waiting", "settled", "stopped", "failed", "queued"]
-    assert [message.get("content", message["id"]) for message in shown["messages"]] == [
-        "begin", "words a", "c", "words b", "late", "then",
+    assert [message.get("content", message.get("reply", message["id"])) for message in shown["messages"]] == [
+        "begin", "words a", "c", True, "words b", "late", "then",
     ]  # fmt: skip
     assert [message["result"] for message in shown["messages"] if message["type"] == "tool_call"] == [1]
     kinds = [record["kind"] for record in at.records(thread_id, by=client)]
