@@ -184,13 +184,11 @@ def _list(caller: Caller, asked: Asked, given: Mapping[str, str], *, cursor: str
     if cursor is not None:
         [before] = audits.cursors.read(cursor, asked=question, now_us=now_us)
     wanted = audits.question(**{**asked.question, "actor": _actor(asked.question["actor"])})
-    found = audits.reading.page(wanted, count=PAGE_SIZE + 1, before=before)
-    shown = found[:PAGE_SIZE]
-    more = len(found) > PAGE_SIZE
+    shown, after = audits.reading.page(wanted, count=PAGE_SIZE, before=before)
     names = _names(shown)
     return AuditList(
         lines=tuple(line_of(each, names) for each in shown), given=dict(given), is_first=cursor is None,
-        next_cursor=audits.cursors.write([shown[-1].seq], asked=question, now_us=now_us) if more else None,
+        next_cursor=None if after is None else audits.cursors.write([after], asked=question, now_us=now_us),
         standing=audits.checks.standing(),
     )  # fmt: skip
 

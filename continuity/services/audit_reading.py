@@ -57,15 +57,22 @@ class AuditReading:
     log: AuditLog
     now_us: Callable[[], int]
 
-    def page(self, question: AuditQuestion, *, count: int, before: int | None = None) -> list[ListedEntry]:
-        """Return entries newest first, at most `count`, details sealed.
+    def page(
+        self, question: AuditQuestion, *, count: int, before: int | None = None
+    ) -> tuple[list[ListedEntry], int | None]:
+        """Return entries newest first, at most `count`, details sealed; and the `before` of the next page.
+
+        A page of what is rare and asked for in several ways may hold few entries, or none, and have a next one.
 
         Raises:
             UnavailableError: Storage cannot answer.
         """
-        return [_listed(row) for row in self.store.read(
-            lambda connection: audit_search.search(connection, question, count=count, before=before)
-        )]  # fmt: skip
+        rows, floor = self.store.read(
+            lambda connection: audit_search.search(connection, question, count=count + 1, before=before)
+        )
+        shown = rows[:count]
+        after = shown[-1].seq if len(rows) > count else floor or None
+        return [_listed(row) for row in shown], after
 
     def open(self, seq: int, *, reader: Reader) -> ListedEntry:
         """Return one entry with its detail, if it has one and it may be opened.
@@ -141,11 +148,15 @@ class AuditReading:
 def _newest(connection: Connection, question: AuditQuestion) -> Sequence[Any]:
     """Read the newest `EXPORT_MOST` entries, newest first."""
     rows: list[Any] = []
+    before = None
     while len(rows) < EXPORT_MOST:
-        before = rows[-1].seq if rows else None
-        more = audit_search.search(connection, question, count=audit_search.PAGE_MOST, before=before)
+        more, floor = audit_search.search(connection, question, count=audit_search.PAGE_MOST, before=before)
         rows += more
-        if len(more) < audit_search.PAGE_MOST:
+        if len(more) == audit_search.PAGE_MOST:
+            before = more[-1].seq
+        elif floor:
+            before = floor
+        else:
             break
     return rows
 

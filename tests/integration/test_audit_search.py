@@ -16,6 +16,7 @@ from continuity.services.audit_search import AuditQuestion
 from continuity.store.schema import audit
 from continuity.store.store import Store
 from continuity.vault import Vault
+from tests import stepping
 from tests.patience import PATIENCE_S
 
 NOW_US = 1_800_000_000_000_000
@@ -46,6 +47,10 @@ def log(vault: Vault) -> AuditLog:
 
 @pytest.fixture
 def filled(store: Store, log: AuditLog) -> Store:
+    return filled_with(store, log)
+
+
+def filled_with(store: Store, log: AuditLog) -> Store:
     def work(connection: sa.Connection) -> None:
         for n in range(60):
             entry = AuditEntry(
@@ -64,41 +69,85 @@ def reading(filled: Store, log: AuditLog) -> AuditReading:
     return AuditReading(filled, log, lambda: NOW_US)
 
 
+@pytest.mark.parametrize("looked_at", [1, 3, 2_000])
 @pytest.mark.parametrize("name", QUESTIONS)
-def test_each_question_finds_its_entries_newest_first_page_by_page(reading, name):
+def test_each_question_finds_its_entries_newest_first_page_by_page(reading, monkeypatch, name, looked_at):
+    monkeypatch.setattr(audit_search, "LOOKED_AT_MOST", looked_at)
     question, wanted = QUESTIONS[name]
-    found, before = [], None
-    while page := reading.page(question, count=7, before=before):
+    found, before = [], 1_000
+    while before is not None:
+        page, before = reading.page(question, count=7, before=before)
         found += [each.seq - 1 for each in page]
-        before = page[-1].seq
 
     assert found == sorted(wanted, reverse=True)
 
 
-@pytest.mark.parametrize("name", ["action", "noun", "actor", "object", "refused", "code", "days"])
-def test_a_question_is_answered_from_an_index(sqlite_store, log, name):
-    statement = (
-        sa.select(audit.c.seq)
-        .where(*audit_search._conditions(QUESTIONS[name][0]))
-        .order_by(audit.c.seq.desc())
-        .limit(51)
-    )
-    text = str(statement.compile(sqlite_store.engine, compile_kwargs={"literal_binds": True}))
-    plan = sqlite_store.read(lambda connection: connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {text}").all())
+def many(store: Store, count: int) -> None:
+    """Add entries of the kinds that the questions ask for, of the days behind those that are there."""
+    rows = [
+        {
+            "seq": number, "at": NOW_US + number * DAY_US // 24, "actor": f"user:usr_{number % 4}",
+            "action": ("user.sign_in", "user.sign_out")[number % 2], "object_id": f"wf_{number}",
+            "result": "done" if number % 10 else "throttled", "request_id": None, "hash": b"", "sealed_detail": None,
+        }
+        for number in range(61, 61 + count)
+    ]  # fmt: skip
 
-    assert "USING COVERING INDEX ix_continuity_audit" in str(plan) or "USING INDEX ix_continuity_audit" in str(plan), (
-        plan
-    )
+    def work(connection: sa.Connection) -> None:
+        connection.exec_driver_sql("DROP TRIGGER continuity_audit_insert")
+        connection.execute(sa.insert(audit), rows)
+
+    store.write(work)
+
+
+RARE = {
+    "a code that is rare among the refused": AuditQuestion(result="forbidden"),
+    "an action and an actor that never come together": AuditQuestion(action="user.sign_in", actor="user:usr_1"),
+    "a noun and an actor of other nouns": AuditQuestion(action="user.", actor="user:usr_2", result="refused"),
+    "a kind of entry long ago": AuditQuestion(action="user.sign_out", until_us=NOW_US + DAY_US),
+    "an actor long ago": AuditQuestion(actor="user:usr_1", until_us=NOW_US + DAY_US),
+}
+
+
+@pytest.mark.parametrize("name", [*QUESTIONS, *RARE])
+def test_a_page_of_a_long_log_costs_what_one_of_a_short_log_does(sqlite_store, log, monkeypatch, name):
+    monkeypatch.setattr(audit_search, "LOOKED_AT_MOST", 60)
+    question = QUESTIONS[name][0] if name in QUESTIONS else RARE[name]
+    store = filled_with(sqlite_store, log)
+
+    def look():
+        store.read(lambda connection: audit_search.search(connection, question, count=51))
+
+    few = stepping.steps(store.engine, look)
+    many(store, 10_000)
+
+    # A question in several ways looks at more where there is more, up to its bound; the log has 160 times as many.
+    assert stepping.steps(store.engine, look) <= few + 60
+
+
+def test_a_search_by_days_bears_a_clock_that_is_set_back_by_minutes(store, log):
+    minute_us = 60 * 1_000_000
+    at = [0, 20, 11, 12, 21, 40]
+
+    def work(connection: sa.Connection) -> None:
+        for minutes in at:
+            log.append(connection, AuditEntry(action="a.b", actor="cli", result="done"), now_us=minutes * minute_us)
+
+    store.write(work)
+    question = AuditQuestion(since_us=12 * minute_us, until_us=20 * minute_us)
+    rows, floor = store.read(lambda connection: audit_search.search(connection, question, count=9))
+
+    assert ([row.at // minute_us for row in rows], floor) == ([12], 0)
 
 
 def test_details_stay_sealed_until_one_is_opened(reading, log):
-    [found] = reading.page(AuditQuestion(object_id="wf_7"), count=5)
+    [found], _ = reading.page(AuditQuestion(object_id="wf_7"), count=5)
     assert (found.detail_state, found.entry.detail) == ("sealed", None)
 
     opened = reading.open(found.seq, reader=READER)
 
     assert (opened.detail_state, opened.entry.detail) == ("open", {"why": "x"})
-    [look] = reading.page(AuditQuestion(action="audit.viewed"), count=5)
+    [look], _ = reading.page(AuditQuestion(action="audit.viewed"), count=5)
     assert (look.entry.actor, look.entry.object_id, look.entry.request_id) == (
         READER.actor,
         str(found.seq),
@@ -111,7 +160,7 @@ def test_a_closed_vault_opens_nothing_and_writes_nothing(filled):
     closed = AuditReading(filled, AuditLog(None), lambda: NOW_US)
 
     assert closed.open(8, reader=READER).detail_state == "sealed"
-    assert closed.page(AuditQuestion(action="audit."), count=5) == []
+    assert closed.page(AuditQuestion(action="audit."), count=5) == ([], None)
 
 
 def test_an_entry_that_is_not_there_is_not_found(reading):
@@ -129,7 +178,7 @@ def test_an_export_is_written_down_with_what_it_holds(reading):
     taken = reading.export(AuditQuestion(action="users."), form="csv", reader=READER)
 
     assert [each.seq for each in taken] == sorted(range(3, 61, 3), reverse=True)
-    [entry] = reading.page(AuditQuestion(action="audit.exported"), count=5)
+    [entry], _ = reading.page(AuditQuestion(action="audit.exported"), count=5)
     assert entry.entry.object_id == "3-60"
     assert reading.open(entry.seq, reader=READER).entry.detail == {"form": "csv", "entries": 20}
 

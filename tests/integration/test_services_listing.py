@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from continuity.decisions.phases import Phase
 from continuity.errors import MalformedError
 from continuity.store import listing, schema
+from tests import stepping
 from tests.integration.governed import Governed, govern
 
 
@@ -118,21 +119,7 @@ def test_no_list_and_no_step_of_a_deletion_reads_a_whole_table(sqlite_store, tmp
 
 
 def steps(at: Governed, action) -> int:
-    """Return how many hundred steps SQLite takes for everything that `action` asks: what it costs on any machine."""
-    taken = []
-
-    def watch(connection, cursor, statement, parameters, context, executemany):
-        cursor.connection.set_progress_handler(lambda: taken.append(1), 100)
-
-    def leave(connection, cursor, statement, parameters, context, executemany):
-        cursor.connection.set_progress_handler(None, 0)
-
-    for name, listener in (("before_cursor_execute", watch), ("after_cursor_execute", leave)):
-        sa.event.listen(at.store.engine, name, listener)
-    action()
-    for name, listener in (("before_cursor_execute", watch), ("after_cursor_execute", leave)):
-        sa.event.remove(at.store.engine, name, listener)
-    return len(taken)
+    return stepping.steps(at.store.engine, action)
 
 
 def copied(at: Governed, workflow_id: str, count: int, **changed: str) -> None:
