@@ -11,13 +11,16 @@ Rules:
 * A statement is prepared once a connection, by a name of its own; no type is named, so the server takes the column's.
 * Strings and bytes travel as they are with their length (a NUL is refused by the server, not cut off there), numbers
   and booleans as text; answers in binary.
-* COMMIT that is not answered with COMMIT has not committed.
+* COMMIT that is not answered with COMMIT has not committed. One that is answered with a warning has committed on this
+  server alone: somebody has ended its wait for a synchronous replica.
+* COMMIT is waited for no longer than `COMMIT_S`, as PostgreSQL's own limit of a statement does not hold for it.
 * Whatever leaves an exchange half done (an interrupt included) ends the connection.
 """
 
 from __future__ import annotations
 
 import select
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -34,6 +37,8 @@ if TYPE_CHECKING:
     _Queued = tuple["Statement", Sequence[Any], Take | None]
     _Owed = Take | None
 
+COMMIT_S: Final = 10.0
+"""How long COMMIT may take; a synchronous replica that is away would let it wait without end."""
 _TEXT, _BINARY = 0, 1
 
 
@@ -62,6 +67,9 @@ class Pipeline:
         self._queue: list[_Queued] = []
         self._owed: list[_Owed] = []
         self._waiting = select.poll()
+        self._until_s: float | None = None
+        self._is_warned = False
+        driver.add_notice_handler(self._note_warning)
 
     def add(self, statement: Statement, values: Sequence[Any] = (), *, take: Take | None = None) -> None:
         """Queue a statement: it goes with the next one whose answer is waited for. `take` gets its own answer."""
@@ -98,14 +106,21 @@ class Pipeline:
         self.add(statement)
         self._send()
 
-    def commit(self) -> None:
-        """Send what is queued with COMMIT behind it, and wait.
+    def commit(self, *, within_s: float | None = None) -> None:
+        """Send what is queued with COMMIT behind it, and wait; the connection is ended after `within_s` (`COMMIT_S`) seconds.
 
         Raises:
             psycopg.Error: It failed; where the connection is lost, whether it took effect is unknown.
+            psycopg.OperationalError: It took effect, and a synchronous replica may not have it.
         """
         self.add(COMMIT)
-        answer = self.exchange()[-1]
+        self._is_warned, self._until_s = False, time.monotonic() + (COMMIT_S if within_s is None else within_s)
+        try:
+            answer = self.exchange()[-1]
+        finally:
+            self._until_s = None
+        if self._is_warned:
+            raise errors.OperationalError("committed here, and perhaps on no replica")
         if answer.command_status != b"COMMIT":
             # PostgreSQL answers so to COMMIT in a transaction that has failed before.
             raise errors.InFailedSqlTransaction("the transaction had failed and was rolled back")
@@ -210,7 +225,12 @@ class Pipeline:
     def _wait(self, pgconn: PGconn, events: int) -> None:
         # The server ends what takes too long, and TCP a server that is gone: `continuity.store.postgresql`.
         self._waiting.register(pgconn.socket, events)
-        self._waiting.poll()
+        left_ms = None if self._until_s is None else max(0.0, self._until_s - time.monotonic()) * 1000
+        if not self._waiting.poll(left_ms):
+            raise errors.OperationalError("COMMIT was not answered in time")
+
+    def _note_warning(self, said: errors.Diagnostic) -> None:
+        self._is_warned = self._is_warned or said.severity_nonlocalized == "WARNING"
 
     def _note_prepared(self, name: bytes, _answer: PGresult) -> None:
         self._prepared.add(name)

@@ -7,6 +7,8 @@ Rules:
   COMMIT was sent, has not happened: the whole unit is run again, a few times.
 * When the connection is lost during COMMIT, the server is asked what became of the transaction (`_Fate`). Committed:
   the unit's result stands. Undone: as above. Anything else stays unknown, and `UnavailableError` says so.
+* Committed means on the synchronous replica too, where there is one: PostgreSQL calls a transaction committed as soon
+  as somebody has ended the wait for it. So before the result stands another one is committed behind it and waited for.
 * It is asked of the same server only. A number of a transaction means nothing after a failover, a restore or a crash,
   which may give it to another one; so the server is known by its identifier, its timeline and the moment since which
   it counts its statistics, which a crash makes it begin anew.
@@ -54,6 +56,8 @@ _SERVER: Final = Statement(
     b" pg_stat_get_bgwriter_stat_reset_time()::text FROM pg_control_system()",
 )
 _FATE: Final = Statement(b"FATE", b"SELECT pg_xact_status($1::text::xid8)")
+_BEHIND: Final = Statement(b"BEHIND", b"SELECT pg_logical_emit_message(true, 'continuity', ''::text)")
+"""Writes to the log alone, so that its COMMIT waits for whatever an earlier one should have waited for."""
 _STALE: Final = frozenset({"0A000", "26000"})
 """A prepared statement that no longer fits its table, or that somebody has dropped."""
 
@@ -231,6 +235,10 @@ class Units:
                 return _Fate.UNKNOWN
             unit.line.pipeline.add(_FATE, (str(number),))
             [[said]] = unit.line.pipeline.rows()
+            if said == "committed":
+                unit.line.pipeline.add(BEGIN)
+                unit.line.pipeline.add(_BEHIND)
+                unit.line.pipeline.commit(within_s=READ_BACK_S)
         return {"committed": _Fate.COMMITTED, "aborted": _Fate.UNDONE, "in progress": None}.get(said, _Fate.UNKNOWN)
 
     # ---- connections
