@@ -107,7 +107,7 @@ class Pipeline:
         self._send()
 
     def commit(self, *, within_s: float | None = None) -> None:
-        """Send what is queued with COMMIT behind it, and wait; the connection is ended after `within_s` (`COMMIT_S`) seconds.
+        """Send what is queued with COMMIT behind it, and wait: for `within_s` seconds, or `COMMIT_S`, then it is lost.
 
         Raises:
             psycopg.Error: It failed; where the connection is lost, whether it took effect is unknown.
