@@ -264,13 +264,11 @@ class Server(TcpWSGIServer):
     def maintenance(self, _now: float) -> None:
         """Do nothing: waitress would only mark slow connections, and one whose reply nobody takes stays open."""
 
-    def readable(self) -> bool:
-        # Whoever keeps all places with connections that ask nothing would keep everybody else out.
-        if self.accepting and len(self._map) >= self.adj.connection_limit:
-            self._make_room()
-        return bool(super().readable())
-
     def _make_room(self) -> None:
+        # Whoever keeps all places with connections that ask nothing would keep everybody else out. Between two turns of
+        # the loop: what comes within one would get the number of what was closed, and be taken for it.
+        if len(self._map) < self.adj.connection_limit:
+            return
         now = time.monotonic()
         channels = list(self.active_channels.values())
         spare = [(since, channel) for channel in channels if (since := channel.spare_since(now)) is not None]
@@ -288,6 +286,7 @@ class Server(TcpWSGIServer):
         """Serve until `stop` was called or `should_stop` (asked once a second) says so, then drain."""
         swept = time.monotonic()
         while not self.is_stopping:
+            self._make_room()
             self._turn(_SWEEP_S)
             if (now := time.monotonic()) - swept >= _SWEEP_S:
                 swept = now

@@ -253,6 +253,15 @@ def test_who_holds_every_connection_in_the_midst_of_a_request_keeps_nobody_out(p
         assert time.monotonic() - started < serving.HURRY_S + 5
 
 
+def test_who_comes_at_once_where_places_are_made_is_served_to_the_last(patient):
+    """The place that is made has the number of the one that was lost, of which the loop may still hear something."""
+    with every_place(patient, b""), ExitStack() as came:
+        honest = [came.enter_context(patient.connect()) for _ in range(50)]
+
+        for connection in honest:
+            assert ask(connection).startswith(b"HTTP/1.1 200 OK")
+
+
 def test_sigterm_ends_the_process_with_status_0_and_without_waiting_for_idle_connections(running_server):
     with running_server.connect() as connection:
         connection.sendall(GET + b"\r\n")
