@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from continuity.errors import TransportError
-from continuity.threads import AsyncThreadWorker, ThreadWorker, WorkerClient
+from continuity.threads import Agent, AsyncThreadWorker, ThreadWorker, WorkerClient
 from continuity.transport import elapsed_s
 from examples.order_support import agent as order_support
 from tests.crash import entry, forks
@@ -28,11 +28,12 @@ SETTLED_S = 0.5
 def work(
     url: str, token: str, coordinator: str, folder: str, clock: str, *, die_at: str = "", nth: int = 1,
     end: str = "kill", runs: int = 1, leaves: bool = False, passed: str = "", how: str = "",
+    steps: str = "",
 ) -> None:  # fmt: skip
     """Run so many runs of the example; die at the nth time that a point is passed.
 
     It leaves earlier where no run waits, if it is told to, and writes which points it has passed. `how` it works:
-    as the example does, or ``awaited`` on an event loop.
+    as the example does, or ``awaited`` on an event loop; with its `steps` on a file, or at an address of PostgreSQL.
     """
     os.environ["ORDER_SUPPORT_FOLDER"] = folder
     seen: dict[str, int] = {}
@@ -51,10 +52,13 @@ def work(
     client = WorkerClient(
         url, token, coordinator_token=coordinator, trace=trace, clock=lambda: elapsed_s() + shift.shift_s()
     )
+    agent = variants.awaited() if how == "awaited" else order_support.agent
+    if steps:
+        agent = variants.on_postgresql(agent, steps)
     if how == "awaited":
-        asyncio.run(_awaited(client, runs=runs))
+        asyncio.run(_awaited(client, agent, runs=runs))
     else:
-        with ThreadWorker(client, [order_support.agent], report=_report) as worker:
+        with ThreadWorker(client, [agent], report=_report) as worker:
             done = 0
             while done < runs:
                 if _has_run(worker):
@@ -67,8 +71,8 @@ def work(
         Path(passed).write_text(json.dumps(seen))
 
 
-async def _awaited(client: WorkerClient, *, runs: int) -> None:
-    async with AsyncThreadWorker(client, [variants.awaited()], report=_report) as worker:
+async def _awaited(client: WorkerClient, agent: Agent, *, runs: int) -> None:
+    async with AsyncThreadWorker(client, [agent], report=_report) as worker:
         for _ in range(runs):
             await worker.run_one()
 

@@ -79,6 +79,7 @@ class Talk:
         self.thread = ""
         self.asked: Counter[str] = Counter()
         self.how = ""
+        self.steps = ""
 
     # ---- what the person does
 
@@ -132,7 +133,7 @@ class Talk:
         return self.stage.forks.start(
             "work", log=self.folder / f"worker-{secrets.token_hex(3)}.log", url=self.stage.url,
             token=self.stage.runner, coordinator=self.stage._tokens["coordinator"], folder=str(self.folder / "shop"),
-            clock=str(self.stage.clock_file), **({"how": self.how} if self.how else {}), **options,
+            clock=str(self.stage.clock_file), how=self.how, steps=self.steps, **options,
         )  # fmt: skip
 
     def run(self, **options: Any) -> int:

@@ -102,6 +102,61 @@ def test_an_awaited_worker_that_dies_before_the_question(talk, point, nth):
     after_kill(talk, point)
 
 
+@pytest.fixture(scope="module")
+def steps_on_postgresql(postgresql_server):
+    """Address of a database with the tables of the saver, which waits for its disk as one that is installed does."""
+    from langgraph.checkpoint.postgres import PostgresSaver  # noqa: PLC0415
+
+    name = postgresql_server.create()
+    address = postgresql_server.url(name)
+    with PostgresSaver.from_conn_string(address) as saver:
+        saver.setup()
+        # From the next connection on.
+        saver.conn.execute(f"ALTER DATABASE {name} SET synchronous_commit = on")
+    return address
+
+
+@pytest.mark.postgresql
+@pytest.mark.parametrize(("how", "point", "nth"), [
+    ("", "tool.begin", 2), ("", "wait.before", 1), ("", "wait.after", 1), ("awaited", "wait.after", 1),
+])  # fmt: skip
+def test_a_worker_with_its_steps_on_postgresql_that_dies_at_the_question(talk, steps_on_postgresql, how, point, nth):
+    talk.how, talk.steps = how, steps_on_postgresql
+    assert talk.run(die_at=point, nth=nth) == -signal.SIGKILL, talk.logs()
+    after_kill(talk, point)
+
+
+@pytest.mark.postgresql
+@pytest.mark.parametrize(("how", "point"), [
+    ("", "claim.after"), ("", "begin.after_reply"), ("", "effect.before"), ("", "effect.after"),
+    ("", "outcome.after_reply"), ("", "model.after"), ("", "settle.before"), ("awaited", "effect.after"),
+])  # fmt: skip
+def test_a_worker_with_its_steps_on_postgresql_that_dies_after_the_answer(talk, steps_on_postgresql, how, point):
+    talk.how, talk.steps = how, steps_on_postgresql
+    assert talk.run() == 0, talk.logs()
+    talk.reply()
+    assert talk.run(die_at=point) == -signal.SIGKILL, talk.logs()
+    after_kill(talk, point)
+
+
+@pytest.mark.postgresql
+@pytest.mark.parametrize("how", ["", "awaited"])
+def test_steps_that_postgresql_may_lose_stop_a_run_before_its_first_tool(talk, steps_on_postgresql, how):
+    talk.how, talk.steps = how, f"{steps_on_postgresql}&options=-csynchronous_commit%3Doff"
+    assert talk.run() == 0, talk.logs()
+
+    last = talk.snapshot["runs"][-1]
+    assert (last["state"], last["reason"], talk.state) == ("interrupted", "tool_blocked", "needs_attention")
+    assert (
+        "(checkpointer_not_durable). synchronous_commit is off for its connection. Nothing was begun."
+        in (last["message"])
+    )
+    assert talk.snapshot["waiting"] == []
+    talk.steps = steps_on_postgresql
+    assert talk.finish() == 1
+    talk.check()
+
+
 @pytest.mark.parametrize("point", ["fail.before", "fail.after"])
 def test_a_worker_that_dies_with_a_failure(stage, tmp_path, point):
     talk = Talk(stage, tmp_path)

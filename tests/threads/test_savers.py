@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from contextlib import contextmanager
 
 import pytest
 
@@ -52,6 +53,42 @@ def test_a_thread_on_postgresql(town, postgresql_server):
         checkpointer=lambda: PostgresSaver.from_conn_string(address), controls=ALL,
     )  # fmt: skip
     snapshot = talk(town, agent, lambda ann, thread: ann.message(thread, "Again"))
+    assert [m["content"] for m in snapshot["messages"]] == ["Go", "You said: Go", "Again", "You said: Again"]
+
+
+@pytest.mark.postgresql
+def test_a_thread_on_a_pool_outlives_the_connections_of_its_steps(town, postgresql_server):
+    import psycopg  # noqa: PLC0415
+    from langgraph.checkpoint.postgres import PostgresSaver  # noqa: PLC0415
+    from psycopg.rows import dict_row  # noqa: PLC0415
+    from psycopg_pool import ConnectionPool  # noqa: PLC0415
+
+    address = postgresql_server.url(postgresql_server.create())
+    with PostgresSaver.from_conn_string(address) as saver:
+        saver.setup()
+
+    @contextmanager
+    def checkpoints():
+        options = {"autocommit": True, "prepare_threshold": 0, "row_factory": dict_row}
+        with ConnectionPool(
+            address, min_size=1, max_size=4, kwargs=options, check=ConnectionPool.check_connection, open=True
+        ) as pool:
+            yield PostgresSaver(pool)
+
+    def cut(ann, thread):
+        with psycopg.connect(address, autocommit=True) as admin:
+            ended = admin.execute(
+                "SELECT count(pg_terminate_backend(pid, 1000)) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            ).fetchone()
+        assert ended[0] >= 1
+        ann.message(thread, "Again")
+
+    agent = define_agent(
+        name=f"agent-{secrets.token_hex(4)}", graph=echoing().compile(), client=ClientPolicy(public=True),
+        checkpointer=checkpoints, controls=ALL,
+    )  # fmt: skip
+    snapshot = talk(town, agent, cut)
     assert [m["content"] for m in snapshot["messages"]] == ["Go", "You said: Go", "Again", "You said: Again"]
 
 

@@ -1,9 +1,10 @@
-"""The twin of the example's agent for event loops."""
+"""The example's agent with its steps elsewhere, and its twin for event loops."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 from langchain.agents.middleware import TodoListMiddleware
@@ -31,6 +32,18 @@ async def checkpoints() -> AsyncIterator[AsyncSqliteSaver]:
     async with AsyncSqliteSaver.from_conn_string(str(shop.folder() / "checkpoints.db")) as saver:
         await saver.conn.execute("PRAGMA synchronous=FULL")
         yield saver
+
+
+def on_postgresql(agent: Agent, address: str) -> Agent:
+    """Return an agent with its steps in PostgreSQL, whose tables are there."""
+    # Only where there is one.
+    from langgraph.checkpoint.postgres import PostgresSaver  # noqa: PLC0415
+    from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver  # noqa: PLC0415
+
+    kind: Any = AsyncPostgresSaver if agent.resources["checkpointer"] is checkpoints else PostgresSaver
+    return replace(
+        agent, resources={**agent.resources, "checkpointer": lambda: kind.from_conn_string(address)},
+    )  # fmt: skip
 
 
 def awaited() -> Agent:
