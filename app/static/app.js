@@ -165,17 +165,24 @@
     );
 
   document.addEventListener("htmx:beforeOnLoad", (event) => {
-    // The session has ended. Going to the sign-in page now would throw away what somebody is writing.
-    const isOver = event.detail.xhr.status === 401;
-    const part = event.detail.elt;
-    if (!isOver || !part.matches("[data-guard]") || !isWrittenIn(part)) return;
+    // What asks by itself is led elsewhere: the session has ended, or something must come first. Going there now would
+    // throw away what somebody is writing, wherever on the page that is.
+    const { xhr } = event.detail;
+    const place = xhr.getResponseHeader("HX-Redirect");
+    if (!place || !isWrittenIn(document.body)) return;
     event.preventDefault();
+    const isOver = xhr.status === 401;
     const link = document.createElement("a");
-    link.href = "/login";
+    link.href = isOver ? "/login" : place;
     link.target = "_blank";
     link.rel = "noopener";
-    link.textContent = "Sign in in a new tab";
-    trouble("You have been signed out. What you are writing is kept on this page: sign in, then go on here.", link);
+    link.textContent = isOver ? "Sign in in a new tab" : "Open it in a new tab";
+    trouble(
+      isOver
+        ? "You have been signed out. What you are writing is kept on this page: sign in, then go on here."
+        : "Another page wants something of you first. What you are writing is kept here: do that, then go on here.",
+      link,
+    );
   });
 
   const notice = (element) => (element.matches("[data-guard]") ? element.querySelector("[data-changed]") : null);

@@ -33,8 +33,12 @@ const morphAttributes = (element, newer) => {
 
 // Never as properties: a form has its fields there, whatever they are called.
 const attribute = (node, name) => node.getAttribute?.(name) ?? "";
+// What stops or begins to ask is another one: htmx would have it ask on, and take its target from around it.
+const isAsking = (node) => attribute(node, "hx-get") !== "";
 const isSame = (node, newer) =>
-  node.nodeName === newer.nodeName && ["id", "name"].every((name) => attribute(node, name) === attribute(newer, name));
+  node.nodeName === newer.nodeName &&
+  isAsking(node) === isAsking(newer) &&
+  ["id", "name"].every((name) => attribute(node, name) === attribute(newer, name));
 
 // What has an id is found wherever it comes next; what has none is not looked for behind what has one.
 const counterpart = (from, newer) => {
@@ -48,6 +52,8 @@ const counterpart = (from, newer) => {
 /* Take away what the newer piece does not have, unless somebody is writing in it. */
 const leave = (node) => {
   if (!(node instanceof Element) || !isWrittenIn(node)) {
+    // Nobody on the page would hear what its answer is, and htmx would follow it.
+    if (isAsking(node)) htmx.trigger(node, "htmx:abort");
     node.remove();
     return;
   }

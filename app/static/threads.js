@@ -173,6 +173,7 @@ const install = (element, page) => {
 };
 
 const isOurs = (element) => element.id === CONVERSATION || element.id === ACTS;
+const isPolled = (element) => isOurs(element) || element.id === "claim";
 
 // ---- what is sent from here: a new state comes back, and the page stays where it is
 
@@ -311,19 +312,21 @@ const follow = async () => {
 
 // ---- htmx, whose polls are what is left when nothing is followed
 
-/* Hear what htmx says of the two fragments before app.js does, which would guard what is written in its own way. */
-const hear = (name, answer) =>
+/* Hear what htmx says of what is polled before app.js does, which would guard what is written in its own way. */
+const hear = (name, answer, isMeant = isPolled) =>
   document.addEventListener(
     name,
     (event) => {
       const { elt, requestConfig } = event.detail;
-      if (isOurs(elt) && requestConfig.verb === "get" && answer(event, elt) === true) event.stopPropagation();
+      if (isMeant(elt) && requestConfig.verb === "get" && answer(event, elt) === true) event.stopPropagation();
     },
     true,
   );
 
-hear("htmx:beforeRequest", (event) => {
-  if (isOver || (isFollowing && event.detail.requestConfig.triggeringEvent?.type !== NEWS)) event.preventDefault();
+hear("htmx:beforeRequest", (event, element) => {
+  // A claim is renewed without any record: following tells nothing of it.
+  const isTold = isFollowing && isOurs(element);
+  if (isOver || (isTold && event.detail.requestConfig.triggeringEvent?.type !== NEWS)) event.preventDefault();
 });
 
 hear("htmx:beforeOnLoad", (event) => {
@@ -338,7 +341,7 @@ hear("htmx:beforeSwap", (event, element) => {
   if (target !== element || xhr.status !== 200) return false;
   event.detail.shouldSwap = !install(element, new DOMParser().parseFromString(xhr.responseText, "text/html"));
   return !event.detail.shouldSwap;
-});
+}, isOurs);
 
 hear("htmx:afterRequest", (event, element) => {
   const { xhr } = event.detail;
@@ -348,11 +351,11 @@ hear("htmx:afterRequest", (event, element) => {
   } else if (!isOver) {
     setTimeout(() => news(element.id), AGAIN_MS);
   }
-});
+}, isOurs);
 
 for (const name of ["htmx:sendError", "htmx:timeout"]) {
-  hear(name, () => {
-    tellSince();
+  hear(name, (event, element) => {
+    if (isOurs(element)) tellSince();
     // The alert of app.js is too loud for what mends itself.
     return true;
   });

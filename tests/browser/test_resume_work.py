@@ -339,6 +339,19 @@ def test_a_session_that_ends_leads_the_open_page_to_the_sign_in(hall, sign_in):
     expect(visit.page.get_by_role("button", name="Sign in", exact=True)).to_be_visible()
 
 
+def test_a_session_that_ends_takes_no_word_of_a_search_beside_the_list(hall, sign_in):
+    hall.stage.mail()
+    visit = sign_in("op")
+    visit.go("/resume-work")
+    field = visit.page.get_by_role("searchbox")
+    field.fill("half a sea")
+    visit.context.clear_cookies()
+
+    expect(visit.page.locator("#trouble")).to_contain_text("You have been signed out.")
+    assert visit.path == "/resume-work"
+    expect(field).to_have_value("half a sea")
+
+
 def write_that_it_happened(visit):
     agree = visit.page.locator(".answer").first
     agree.get_by_label("Id of the effect at the destination").fill("msg-1")

@@ -28,6 +28,8 @@ POLLED_MS = 12_000
 """Longer than it takes a page that follows nothing to ask again."""
 FOLLOWED_MS = 4_000
 """Shorter than that."""
+CLAIM_POLLED_MS = 11_000
+"""Longer than it takes the countdown of a claim to ask again."""
 
 
 @pytest.fixture(scope="module")
@@ -614,6 +616,57 @@ def test_signing_out_in_another_tab_stops_the_page_and_takes_nothing(world, open
     expect(reader.last).to_have_text("Secret.")
     expect(reader.note).to_have_text("")
     assert reader.box.input_value() == "A long thought"
+
+
+def test_a_session_whose_end_the_claim_hears_of_first_takes_nothing(world, open_visit):
+    _agent, thread, _claimed = begun(world)
+    visit = open_visit(world.stage.url)
+    visit.sign_in("op", world.passwords["op"])
+    visit.page.clock.install()
+    visit.page.route(re.compile(r"/threads/[^/]+/(live|acts|journal)\b"), lambda route: route.abort())
+    reader = Reader.at(visit, thread)
+    reader.box.fill("A long thought")
+    expect(reader.page.locator("#claim")).to_contain_text("A worker has this run")
+    visit.context.clear_cookies()
+
+    visit.page.clock.fast_forward(CLAIM_POLLED_MS)
+
+    expect(reader.note).to_contain_text("You have been signed out")
+    assert visit.path == f"/threads/{thread}"
+    assert reader.box.input_value() == "A long thought"
+
+
+def test_a_list_whose_session_ends_takes_no_name_that_is_being_written_beside_it(world, op):
+    world.agent()
+    op.go("/threads")
+    name = op.field("Name")
+    if not name.is_visible():
+        op.page.locator("#new-thread summary").first.click()
+    name.fill("half-a-name")
+    op.context.clear_cookies()
+
+    expect(op.page.locator("#trouble")).to_contain_text("You have been signed out.")
+    assert op.path == "/threads"
+    expect(name).to_have_value("half-a-name")
+
+
+def test_a_claim_that_is_over_asks_no_more_and_takes_no_control_away(world, op):
+    agent, thread, claimed = begun(world)
+    op.page.clock.install()
+    reader = Reader.at(op, thread)
+    expect(reader.page.locator("#claim")).to_contain_text("A worker has this run")
+    agent.write(claimed, "settle", output={"answer": "Done."})
+    send = reader.page.get_by_role("button", name="Send", exact=True)
+    expect(send).to_be_visible()
+    expect(reader.page.locator("#claim")).to_be_hidden()
+    asked = []
+    op.page.on("request", lambda request: asked.append(request.url) if request.url.endswith("/claim") else None)
+
+    op.page.clock.fast_forward(CLAIM_POLLED_MS)
+    op.page.wait_for_timeout(1_000)
+
+    expect(send).to_be_visible()
+    assert asked == []
 
 
 def test_a_tab_that_nobody_sees_leaves_its_place_and_catches_up(world, op):
