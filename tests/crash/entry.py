@@ -27,7 +27,7 @@ UNITS = {
     "expire": "ThreadUpkeep.",
 }  # fmt: skip
 """The units of work that can be killed, by where their functions are defined."""
-THREADS = ("Threads.", "ThreadWork.")
+THREADS = ("Threads.", "ThreadWork.", "ThreadClaims.")
 """Where one function serves several requests about threads: a unit is what the request's path ends with."""
 
 
@@ -85,9 +85,15 @@ class DyingStore(Store):
 
 def _is(work: Callable[..., object], unit: str) -> bool:
     if unit in UNITS:
-        return work.__qualname__.startswith(UNITS[unit])
-    is_of_threads = work.__qualname__.startswith(THREADS)
+        return _name(work).startswith(UNITS[unit])
+    is_of_threads = _name(work).startswith(THREADS)
     return is_of_threads and has_request_context() and request.path.endswith(f"/{unit}")
+
+
+def _name(work: Callable[..., object]) -> str:
+    """Return what a unit is called in the code; a partial has no name of its own."""
+    name: str = getattr(work, "func", work).__qualname__
+    return name
 
 
 class FailingStore(DyingStore):
@@ -97,7 +103,7 @@ class FailingStore(DyingStore):
         def failing(connection: sa.Connection) -> T:
             value = work(connection)
             unit, how, secret = self._told()
-            if unit and work.__qualname__.startswith(UNITS[unit]):
+            if unit and _name(work).startswith(UNITS[unit]):
                 self._armed.unlink()
                 if how == "statement":
                     connection.execute(sa.text("SELECT :secret FROM nowhere"), {"secret": secret})

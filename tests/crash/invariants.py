@@ -134,7 +134,7 @@ def _check_acks(view: View, acks: Sequence[Mapping[str, Any]]) -> None:
         assert reply["revision"] <= view["revision"], "I1: a revision that was told is gone"
 
 
-_MODE_OF = {"not_dispatched": "execute", "absent": "query"}
+_MODE_OF = {"not_dispatched": "execute", "confirmed_refused": "execute", "absent": "query"}
 """Outcomes that only one kind of attempt can have."""
 
 
