@@ -38,16 +38,18 @@ def test_the_demo_publishes_one_document_cancels_one_order_and_ends_with_status_
     assert told.returncode == 0, told.stderr
     published = list((tmp_path / "demo" / "published").iterdir())
     assert [path.read_text() for path in published] == ["What the demo publishes.\n"]
-    assert re.findall(r"^ +(\d+)\. ", told.stdout, re.MULTILINE) == [str(n) for n in range(1, 24)]
+    assert re.findall(r"^ +(\d+)\. ", told.stdout, re.MULTILINE) == [str(n) for n in range(1, 25)]
     assert "work in every phase" in told.stdout
     assert told.stdout.count("killed (SIGKILL)") == 2
     assert "threads in every state" in told.stdout
     books = (tmp_path / "demo" / "order-support" / "cancellations.jsonl").read_text().splitlines()
     assert [json.loads(line)["order"] for line in books] == ["17"]
-    *_, asked, cancelled, answer = told.stdout.splitlines()
-    assert (asked, cancelled, answer) == (
-        "  assistant: It can still be cancelled.", "  [cancel_order] ok", "  assistant: Order 17 is cancelled.",
+    *_, asked, cancelled, approved, ticked, answer = told.stdout.splitlines()
+    assert (asked, cancelled, ticked, answer) == (
+        "  assistant: It can still be cancelled.", "  [cancel_order] ok", "  [write_todos] ok",
+        "  assistant: Order 17 is cancelled.",
     )  # fmt: skip
+    assert re.fullmatch(r"  user:\S+ answered: true", approved)
     assert "http://" not in told.stdout
     assert "at least $0.002345, 1 charge of unknown cost" in told.stdout
 
