@@ -88,8 +88,8 @@ def test_a_conversation_on_an_event_loop(town, tmp_path):
     seqs = [update.record["seq"] for update in updates[1:]]
     assert seqs == list(range(seqs[0], seqs[0] + len(seqs)))
     assert snapshot["runs"][-1]["state"] == "settled"
-    called = [m for m in snapshot["messages"] if m["type"] == "tool_call"]
-    assert called[-1]["workflow_id"].startswith("wf_")
+    governed = [m for m in snapshot["messages"] if m["type"] == "tool_call" and m["tool"] == "cancel_order"]
+    assert [call["workflow_id"][:3] for call in governed] == ["wf_"]
     assert closed == [True]
 
 
