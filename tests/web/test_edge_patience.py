@@ -12,11 +12,12 @@ import pytest
 
 from app import serving
 from app.config import load_settings
+from app.connections import HURRY_S, Patience
 from tests.patience import PATIENCE_S
 from tests.servers import RunningServer
 
 GET = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
-LITTLE = serving.Patience(idle_s=1.5, request_s=1.5, reply_s=1.5, drain_s=1.5)
+LITTLE = Patience(idle_s=1.5, request_s=1.5, reply_s=1.5, drain_s=1.5)
 REPLY_BYTES = 8_000_000
 
 
@@ -31,7 +32,7 @@ def plain_application(environ, start_response):
 class Threaded:
     """A server in a thread of this process."""
 
-    def __init__(self, patience: serving.Patience = LITTLE) -> None:
+    def __init__(self, patience: Patience = LITTLE) -> None:
         self.listener = serving.listen("127.0.0.1", 0)
         self.address = self.listener.getsockname()
         self.server = serving.Server(plain_application, self.listener, load_settings({}), patience=patience)
@@ -205,7 +206,7 @@ def ask(connection: socket.socket) -> bytes:
     return reply
 
 
-PATIENT = serving.Patience(drain_s=1.5)
+PATIENT = Patience(drain_s=1.5)
 
 
 @pytest.fixture
@@ -250,7 +251,7 @@ def test_who_holds_every_connection_in_the_midst_of_a_request_keeps_nobody_out(p
             with patient.connect() as honest:
                 assert ask(honest).startswith(b"HTTP/1.1 200 OK")
 
-        assert time.monotonic() - started < serving.HURRY_S + 5
+        assert time.monotonic() - started < HURRY_S + 5
 
 
 def test_who_comes_at_once_where_places_are_made_is_served_to_the_last(patient):
