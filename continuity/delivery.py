@@ -30,9 +30,8 @@ LONGEST_WAIT_S: Final = 15.0
 TRIES_MOST: Final = 200
 """Far above what the waits allow within five minutes; a bound all the same."""
 
-MAY_PASS: Final = (SealedError, ThrottledError, UnavailableError, KeySourceError, TransportError)
-"""Errors that tell nothing about the request: it may be sent again where that is safe."""
-SERVER_FAULT: Final = "internal_error"
+_MAY_PASS: Final = (SealedError, ThrottledError, UnavailableError, KeySourceError, TransportError)
+_SERVER_FAULT: Final = "internal_error"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +72,15 @@ def deliver(send: Callable[[], dict[str, Any]], patience: Patience) -> dict[str,
             return send()
         except ContinuityError as error:
             wait_s = _wait_s(tries, error)
-            if is_last or not _is_passing(error) or patience.clock() + wait_s > ends_at_s:
+            if is_last or not is_passing(error) or patience.clock() + wait_s > ends_at_s:
                 raise
         patience.sleep(wait_s)
     return send()
 
 
-def _is_passing(error: ContinuityError) -> bool:
-    return isinstance(error, MAY_PASS) or error.code == SERVER_FAULT
+def is_passing(error: ContinuityError) -> bool:
+    """Say whether an error tells nothing about what was asked: it may be asked again where that is safe."""
+    return isinstance(error, _MAY_PASS) or error.code == _SERVER_FAULT
 
 
 def _wait_s(tries: int, error: ContinuityError) -> float:

@@ -21,15 +21,8 @@ from itertools import takewhile
 from typing import Any, Final, Protocol
 
 from continuity.decisions.threads.transcript import advance, bounded
-from continuity.errors import (
-    ContinuityError,
-    KeySourceError,
-    SealedError,
-    ThrottledError,
-    TransportError,
-    UnavailableError,
-    error_from_code,
-)
+from continuity.delivery import is_passing
+from continuity.errors import ContinuityError, ThrottledError, UnavailableError, error_from_code
 from continuity.replies import load_reply
 from continuity.thread_requests import Position
 from continuity.threads.events import Event, read_events
@@ -44,8 +37,6 @@ VIEW_MESSAGES: Final = 500
 VIEW_RUNS: Final = 50
 """What a view keeps at least, however long somebody follows; twice as much at most, and all that has not ended."""
 GAP: Final = "cursor_gap"
-_MAY_PASS: Final = (SealedError, ThrottledError, UnavailableError, KeySourceError, TransportError)
-_SERVER_FAULT: Final = "internal_error"
 _ENDING: Final = "CUSTOM"
 """Type of the event, without an id, that says why a stream ends."""
 
@@ -147,7 +138,7 @@ class _Reader:
             except ContinuityError as error:
                 if error.code == GAP:
                     view = None
-                elif not isinstance(error, _MAY_PASS) and error.code != _SERVER_FAULT:
+                elif not is_passing(error):
                     raise
                 self._wait(error)
 

@@ -21,8 +21,7 @@ from langgraph.errors import GraphRecursionError
 from langgraph.types import Command
 
 from continuity.decisions.threads import bounds
-from continuity.delivery import MAY_PASS as UNHEARD
-from continuity.delivery import SERVER_FAULT
+from continuity.delivery import is_passing
 from continuity.errors import ConflictError, ContinuityError, MalformedError, TooLargeError
 from continuity.limits import REASON_CHARS
 from continuity.stops import OutcomeNotRecorded, RecoveryBlocked
@@ -205,7 +204,7 @@ class Segment:
             # The page's address is no text of a conversation: the workflow is named, and whoever shows it leads there.
             message = error.message.removesuffix(error.page).rstrip()
             return End("fail", {"reason": "blocked", "message": message[:REASON_CHARS], **named})
-        if isinstance(error, UNHEARD) or getattr(error, "code", "") == SERVER_FAULT:
+        if isinstance(error, ContinuityError) and is_passing(error):
             # An attempt may have been granted, and nothing was done with it: the same call is asked for by its key.
             return End("fail", {"reason": "blocked", "message": _UNHEARD})
         return End("fail", {"reason": "failed", "message": _why(error)[:REASON_CHARS]})
