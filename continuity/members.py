@@ -1,6 +1,7 @@
 """Members of bodies and queries that several requests have: whole numbers, times, identifiers, each of them optional.
 
-Pure, as everything in the core. Each function raises `MalformedError`, which names the member and what it must be.
+Pure, as everything in the core. What reads a member raises `MalformedError`, which names it and what it must be. What
+counts as nothing in a text (`is_blank`) is said here once, for requests and for the forms of pages.
 """
 
 from __future__ import annotations

@@ -103,6 +103,7 @@ class ThreadStanding:
         def read(connection: Connection) -> tuple[str, str] | None:
             for run_id in list(dict.fromkeys(run_ids))[-RUNS_LOOKED_AT:]:
                 row = connection.execute(statements.HEAD_BY_RUN, {"run_id": run_id}).one_or_none()
+                # Not there, not for this caller, deleted or unreadable: then this run leads nowhere, the next may.
                 with suppress(NotFoundError, ConflictError, DecryptionError, IntegrityError):
                     opened = self.ledger.open(row, caller, Right.SEE)
                     place = {"workspace_pk": opened.origin.workspace_pk}
