@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
     from sqlalchemy.sql.dml import ReturningInsert
 
+    from continuity.store.pipeline import Pipeline
+
 PIPELINE: Final = "continuity.pipeline"
 """Where ``connection.info`` keeps the pipeline of a connection to PostgreSQL."""
 _STATEMENT_NAME: Final = "Row"
@@ -102,12 +104,12 @@ class Compiled:
         else:
             self._queue(connection, pipeline, parameters)
 
-    def _queue(self, connection: Connection, pipeline: Any, parameters: Mapping[str, Any]) -> None:
+    def _queue(self, connection: Connection, pipeline: Pipeline, parameters: Mapping[str, Any]) -> None:
         text = self._texts.get(_PIPELINED) or self._compile_for_pipeline(connection)
         pipeline.add(text, text.values(parameters))
 
     def _asked(
-        self, connection: Connection, pipeline: Any, parameters: Mapping[str, Any], ask: Callable[[], Any]
+        self, connection: Connection, pipeline: Pipeline, parameters: Mapping[str, Any], ask: Callable[[], Any]
     ) -> Any:
         self._queue(connection, pipeline, parameters)
         try:
@@ -183,7 +185,7 @@ def execute_each(connection: Connection, sql: str, rows: Sequence[Any]) -> Any:
     return cursor
 
 
-def _pipeline(connection: Connection) -> Any | None:
+def _pipeline(connection: Connection) -> Pipeline | None:
     """Return the pipeline of a unit on PostgreSQL, unless somebody wants to hear what is run."""
     info = connection.connection.info
     if info.get(BEGIN) != "" or connection.dispatch.before_cursor_execute:

@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import psycopg
 from psycopg import errors
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from psycopg.pq.abc import PGconn, PGresult
 
     Take = Callable[[PGresult], None]
-    _Queued = tuple["Statement", Sequence[Any], Take | None]
+    _Queued = tuple["Named", Sequence[Any], Take | None]
     _Owed = Take | None
 
 COMMIT_S: Final = 10.0
@@ -42,9 +42,21 @@ COMMIT_S: Final = 10.0
 _TEXT, _BINARY = 0, 1
 
 
+class Named(Protocol):
+    """A statement as the server gets it: parameters are ``$1``, ``$2``…; one name stands for one text for ever."""
+
+    @property
+    def name(self) -> bytes:
+        """By which the server knows it once it is prepared."""
+
+    @property
+    def sql(self) -> bytes:
+        """Its text."""
+
+
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A statement as the server gets it: parameters are ``$1``, ``$2``…; one name stands for one text for ever."""
+    """One that is written here or in `continuity.store.units`; all others are compiled."""
 
     name: bytes
     sql: bytes
@@ -71,7 +83,7 @@ class Pipeline:
         self._is_warned = False
         driver.add_notice_handler(self._note_warning)
 
-    def add(self, statement: Statement, values: Sequence[Any] = (), *, take: Take | None = None) -> None:
+    def add(self, statement: Named, values: Sequence[Any] = (), *, take: Take | None = None) -> None:
         """Queue a statement: it goes with the next one whose answer is waited for. `take` gets its own answer."""
         self._queue.append((statement, values, take))
 
@@ -101,7 +113,7 @@ class Pipeline:
         """Send what is queued and return how many rows the last one met. Raises as `exchange`."""
         return int(self.exchange()[-1].command_tuples or 0)
 
-    def leave(self, statement: Statement) -> None:
+    def leave(self, statement: Named) -> None:
         """Send one last statement and do not wait: its answer is taken with the next exchange, and must be no error."""
         self.add(statement)
         self._send()
