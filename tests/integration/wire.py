@@ -11,9 +11,10 @@ from typing import Self
 
 import sqlalchemy as sa
 
+from tests.patience import PATIENCE_S
+
 # Of a simple query, and of the name of a prepared statement.
 COMMIT = b"COMMIT\0"
-_TIMEOUT_S = 30
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class Wire:
             with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
         for thread in self._threads:
-            thread.join(timeout=_TIMEOUT_S)
+            thread.join(timeout=PATIENCE_S)
         for end in (self._listener, *self._ends):
             end.close()
 
