@@ -1,14 +1,15 @@
 """Finds entries of the audit log by their clear columns, newest first. Needs no key. Nothing here opens a detail.
 
-A page of a million entries opens as fast as a page of ten. Each index of the log ends with the sequence, in whose
-order entries are shown (`continuity.store.schema.audit`): the one with the fewest entries of what is asked for leads,
-and where more is asked of them than it knows, a page looks at `LOOKED_AT_MOST` of its entries at most. Days are turned
-into sequences first: the log is written in the order of time, but for what clocks that are set disturb.
+However long the log is, a page looks at no more of it. Each index of the log ends with the sequence, in whose order
+entries are shown (`continuity.store.schema.audit`): the one with the fewest entries of what is asked for leads, and
+where more is asked of them than it knows, a page looks at `LOOKED_AT_MOST` of its entries at most. Where days are asked
+for the index of times leads, and entries are shown by their times.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import sqlalchemy as sa
@@ -26,8 +27,6 @@ DONE: Final = "done"
 REFUSED: Final = "refused"
 """Asks for whatever was not done."""
 PAGE_MOST: Final = 1_000
-DISORDER_US: Final = 600_000_000
-"""By how much later an entry may have been written than one behind it. A search by days knows no larger step back."""
 _CHARS: Final = {"action": 64, "actor": 160, "object_id": 160, "result": 64}
 _CLEAR: Final = [
     sa.type_coerce(column, sa.types.NullType()).label(column.name)
@@ -75,41 +74,75 @@ def search(
 ) -> tuple[Sequence[Any], int]:
     """Read a page of entries as they are stored, newest first, without their details.
 
+    Newest is what was written last; where days are asked for, what has the latest time.
+
     Args:
         connection: A reading transaction.
         question: Which.
         count: At most so many, and at most one more than `PAGE_MOST`.
-        before: Only entries with a smaller sequence.
+        before: Sequence of an entry: only those behind it, in that order.
 
     Returns:
         Rows of ``seq``, ``at``, ``action``, ``actor``, ``object_id``, ``result``, ``request_id``, ``has_detail``; and
-        the sequence below which nothing was looked at, 0 where all was. Only what no index answers stops early.
+        the sequence of the last entry that was looked at, 0 where all were. Only what no index answers stops early.
     """
-    count, within = min(count, PAGE_MOST + 1), _within(connection, question, before)
-    ways = _ways(connection, question)
-    way = ways[0] if len(ways) == 1 else min(ways, key=lambda each: _size(connection, each, within))
+    count, order = min(count, PAGE_MOST + 1), _order(question)
+    behind = [] if before is None else [_behind(connection, order, before)]
+    way = _way(connection, question, behind)
     rest = [condition for name, condition in _conditions(question) if name not in way.answers]
     most = max(count, LOOKED_AT_MOST // max(1, len(way.branches))) if rest else count
     floor, found = 0, list[Any]()
     for branch in way.branches:
-        led = sa.select(_SEQ).where(*branch, *within).order_by(_SEQ.desc())
-        if rest:
-            floor = max(floor, connection.execute(led.offset(most - 1).limit(1)).scalar_one_or_none() or 0)
+        led = sa.select(*order).where(*branch, *behind).order_by(*(column.desc() for column in order))
+        if rest and not way.is_short:
+            last = connection.execute(led.offset(most - 1).limit(1)).one_or_none()
+            floor = floor if last is None else max(floor, last.seq)
         # Its limit keeps the database from going along another index, which knows nothing of it.
-        looked = led.limit(most).subquery()
+        looked = led.limit(LOOKED_AT_MOST if way.is_short else most).subquery()
         page = sa.select(*_CLEAR, _HAS_DETAIL).join(looked, looked.c.seq == _SEQ).where(*rest)
-        found += connection.execute(page.order_by(looked.c.seq.desc()).limit(count)).all()
-    # Of one branch that was looked into further than another only what all were looked into is told.
-    found = [row for row in found if row.seq >= floor]
-    return sorted(found, key=lambda row: -row.seq)[:count], floor
+        found += connection.execute(page.order_by(*(column.desc() for column in looked.c)).limit(count)).all()
+    if len(way.branches) > 1:
+        # Of one branch that was looked into further than another only what all were looked into is told.
+        found = [row for row in found if row.seq >= floor]
+    newest = sorted(found, key=attrgetter(*(column.name for column in order)), reverse=True)
+    return newest[:count], floor
 
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """Parts of an index that together hold all entries of what is asked for, and what it answers so."""
+    """Parts of an index that together hold all entries of what is asked for, and what it answers so.
+
+    A short one has so few entries that a page looks at all of them.
+    """
 
     answers: frozenset[str]
     branches: Sequence[Sequence[sa.ColumnElement[bool]]]
+    is_short: bool = False
+
+
+def _order(question: AuditQuestion) -> tuple[sa.Column[Any], ...]:
+    # Clocks are set back: in the order of the log the entries of a day may stand anywhere.
+    return (_SEQ,) if question.since_us is None and question.until_us is None else (audit.c.at, _SEQ)
+
+
+def _behind(connection: Connection, order: tuple[sa.Column[Any], ...], before: int) -> sa.ColumnElement[bool]:
+    place = connection.execute(sa.select(*order).where(audit.c.seq == before)).one()
+    return sa.tuple_(*order) < sa.tuple_(*place)
+
+
+def _way(connection: Connection, question: AuditQuestion, behind: Sequence[sa.ColumnElement[bool]]) -> _Way:
+    """Choose the part of an index that leads: the one with the fewest entries.
+
+    The index of times leads where days are asked for, unless another part is short: its entries are in another order.
+    """
+    ways = _ways(connection, question)
+    if len(_order(question)) == 1:
+        return ways[0] if len(ways) == 1 else min(ways, key=lambda each: _size(connection, each, behind))
+    for way in ways:
+        if _size(connection, way, ()) < LOOKED_AT_MOST:
+            return replace(way, is_short=True)
+    days = {"since", "until"}
+    return _Way(frozenset(days), [[condition for name, condition in _conditions(question) if name in days]])
 
 
 def _ways(connection: Connection, question: AuditQuestion) -> list[_Way]:
@@ -137,29 +170,15 @@ def _actions(connection: Connection, noun: str) -> list[str]:
     return found
 
 
-def _size(connection: Connection, way: _Way, within: Sequence[sa.ColumnElement[bool]]) -> int:
+def _size(connection: Connection, way: _Way, behind: Sequence[sa.ColumnElement[bool]]) -> int:
     """Count the entries of a way, as far as a page looks."""
     total = 0
     for branch in way.branches:
-        led = sa.select(_SEQ).where(*branch, *within).order_by(_SEQ.desc()).limit(LOOKED_AT_MOST - total).subquery()
+        led = sa.select(_SEQ).where(*branch, *behind).order_by(_SEQ.desc()).limit(LOOKED_AT_MOST - total).subquery()
         total += connection.execute(sa.select(sa.func.count()).select_from(led)).scalar_one()
         if total >= LOOKED_AT_MOST:
             break
     return total
-
-
-def _within(connection: Connection, question: AuditQuestion, before: int | None) -> list[sa.ColumnElement[bool]]:
-    """Return the sequences between which everything lies: behind a page, and of days along the index of times."""
-    wanted = [] if before is None else [before > _SEQ]
-    if question.since_us is not None:
-        earlier = sa.select(_SEQ).where(audit.c.at < question.since_us - DISORDER_US)
-        least = connection.execute(earlier.order_by(audit.c.at.desc(), _SEQ.desc()).limit(1)).scalar_one_or_none()
-        wanted += [] if least is None else [least < _SEQ]
-    if question.until_us is not None:
-        later = sa.select(_SEQ).where(audit.c.at > question.until_us + DISORDER_US)
-        above = connection.execute(later.order_by(audit.c.at, _SEQ).limit(1)).scalar_one_or_none()
-        wanted += [] if above is None else [above > _SEQ]
-    return wanted
 
 
 def one(connection: Connection, seq: int) -> Any:

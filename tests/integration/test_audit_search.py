@@ -32,6 +32,13 @@ QUESTIONS = {
     "refused": (AuditQuestion(result="refused"), range(0, 60, 10)),
     "code": (AuditQuestion(result="forbidden"), range(0, 60, 20)),
     "days": (AuditQuestion(since_us=NOW_US + DAY_US, until_us=NOW_US + 2 * DAY_US), range(24, 48)),
+    "actor and days": (
+        AuditQuestion(actor="user:usr_1", since_us=NOW_US + DAY_US, until_us=NOW_US + 2 * DAY_US), range(25, 48, 4),
+    ),
+    "noun and days": (
+        AuditQuestion(action="user.", until_us=NOW_US + DAY_US), [n for n in range(24) if n % 3 != 2],
+    ),
+    "done since": (AuditQuestion(result="done", since_us=NOW_US + DAY_US), [n for n in range(24, 60) if n % 10]),
     "several": (
         AuditQuestion(action="user.", actor="user:usr_1", result="done"),
         [n for n in range(1, 60, 4) if n % 3 != 2],
@@ -74,7 +81,8 @@ def reading(filled: Store, log: AuditLog) -> AuditReading:
 def test_each_question_finds_its_entries_newest_first_page_by_page(reading, monkeypatch, name, looked_at):
     monkeypatch.setattr(audit_search, "LOOKED_AT_MOST", looked_at)
     question, wanted = QUESTIONS[name]
-    found, before = [], 1_000
+    page, before = reading.page(question, count=7)
+    found = [each.seq - 1 for each in page]
     while before is not None:
         page, before = reading.page(question, count=7, before=before)
         found += [each.seq - 1 for each in page]
@@ -125,19 +133,27 @@ def test_a_page_of_a_long_log_costs_what_one_of_a_short_log_does(sqlite_store, l
     assert stepping.steps(store.engine, look) <= few + 60
 
 
-def test_a_search_by_days_bears_a_clock_that_is_set_back_by_minutes(store, log):
-    minute_us = 60 * 1_000_000
-    at = [0, 20, 11, 12, 21, 40]
+@pytest.mark.parametrize("looked_at", [1, 3, 2_000])
+@pytest.mark.parametrize("actor", [None, "cli"])
+def test_a_search_by_days_misses_nothing_where_a_clock_was_set_back(store, log, monkeypatch, actor, looked_at):
+    monkeypatch.setattr(audit_search, "LOOKED_AT_MOST", looked_at)
+    hour_us = 3_600 * 1_000_000
+    at = [0, 9_000, 5, 12, 12, 7, 20, 3, 40, 19]
 
     def work(connection: sa.Connection) -> None:
-        for minutes in at:
-            log.append(connection, AuditEntry(action="a.b", actor="cli", result="done"), now_us=minutes * minute_us)
+        for hours in at:
+            log.append(connection, AuditEntry(action="a.b", actor="cli", result="done"), now_us=hours * hour_us)
 
     store.write(work)
-    question = AuditQuestion(since_us=12 * minute_us, until_us=20 * minute_us)
-    rows, floor = store.read(lambda connection: audit_search.search(connection, question, count=9))
+    reading = AuditReading(store, log, lambda: NOW_US)
+    question = AuditQuestion(actor=actor, since_us=5 * hour_us, until_us=20 * hour_us)
+    page, before = reading.page(question, count=2)
+    found = [(each.at_us // hour_us, each.seq) for each in page]
+    while before is not None:
+        page, before = reading.page(question, count=2, before=before)
+        found += [(each.at_us // hour_us, each.seq) for each in page]
 
-    assert ([row.at // minute_us for row in rows], floor) == ([12], 0)
+    assert found == [(19, 10), (12, 5), (12, 4), (7, 6), (5, 3)]
 
 
 def test_details_stay_sealed_until_one_is_opened(reading, log):
