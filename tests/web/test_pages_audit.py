@@ -19,6 +19,7 @@ from app.auth.admission import Admission
 from app.auth.csrf import token_for
 from app.auth.requests import GrantRequest
 from app.pages.audit_view import checked as shown_check
+from continuity.services import audit_search
 from continuity.services.audit import AuditEntry
 from continuity.services.callers import Role
 from continuity.store import schema
@@ -532,3 +533,22 @@ class TestVerifying:
 
         assert "None yet" in get(ava, CHECK).text
         assert "Not verified yet" in get(ava, AUDIT).text
+
+
+def test_a_search_that_stopped_early_says_so_and_goes_on_where_it_stopped(site, ava, monkeypatch):
+    monkeypatch.setattr(audit_search, "LOOKED_AT_MOST", 2)
+    wanted = append(site, actor="user:usr_rare", action="user.create")
+    append(site, times=60, actor="user:usr_rare")
+    append(site, times=60, action="user.create")
+
+    page = get(ava, f"{AUDIT}?action=user.create&actor=user:usr_rare")
+
+    assert shown(page) == []
+    assert "No entry was found so far" in page.text
+    assert "Look further" in page.text
+    assert "No entry was found<" not in page.text
+    pages = 1
+    while not shown(page):
+        page, pages = get(ava, older(page)), pages + 1
+    assert shown(page) == [wanted]
+    assert pages == 2
