@@ -120,12 +120,12 @@ def test_no_kind_of_character_is_demanded(password):
 
 
 def test_a_hostile_new_password_is_judged_in_bounded_time():
-    started = time.perf_counter()
+    started = time.thread_time()
     for password in ("4@8({[</369&1!|0$57+%2" * 5, "1" * 128, "aA1!" * 32):
         with contextlib.suppress(MalformedError):
             check_new(password, username="ada")
 
-    assert time.perf_counter() - started < 10
+    assert time.thread_time() - started < 10
 
 
 def test_a_temporary_password_holds_120_random_bits_and_no_leading_dash():

@@ -85,10 +85,10 @@ HOSTILE = st.sampled_from(["a", "-", "_", "%", "\\", "(", " ", "0", "\u0301", "a
 def test_the_expressions_of_the_product_are_linear(unit, tail):
     text = unit * (200_000 // len(unit)) + tail
     for path, pattern in EXPRESSIONS:
-        began = time.perf_counter()
+        began = time.thread_time()
         pattern.match(text)
         pattern.fullmatch(text)
-        assert time.perf_counter() - began < 2, (path, pattern.pattern)
+        assert time.thread_time() - began < 2, (path, pattern.pattern)
 
 
 def _expressions():

@@ -118,10 +118,10 @@ def test_no_schema_takes_for_ever_and_none_is_met_by_running_out(schema):
     value = []
     for _ in range(20):
         value = [value]
-    begun = time.perf_counter()
+    begun = time.thread_time()
 
     assert "steps" in schemas.problem(schema, value)
-    assert time.perf_counter() - begun < 2
+    assert time.thread_time() - begun < 2
 
 
 def test_a_problem_names_the_place_and_no_part_of_the_value():

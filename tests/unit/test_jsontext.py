@@ -56,10 +56,10 @@ def test_a_refusal_says_where_and_repeats_nothing():
 def test_sixty_thousand_brackets_are_refused_at_once(opening):
     body = ('{"a":' + opening * 60_000).encode()
 
-    started = time.perf_counter()
+    started = time.thread_time()
     refused(body)
 
-    assert time.perf_counter() - started < 0.1
+    assert time.thread_time() - started < 0.1
 
 
 def test_thirty_two_levels_are_read_and_thirty_three_are_not():
@@ -82,10 +82,10 @@ def test_hostile_quotes_and_brackets_take_linear_time(text):
     def seconds(count):
         # Enough brackets that the text is scanned, none of them deep.
         body = b'{"a":[' + b"[]," * 40 + text.encode() * count
-        started = time.perf_counter()
+        started = time.thread_time()
         with pytest.raises(MalformedError):
             loads_strict(body)
-        return time.perf_counter() - started
+        return time.thread_time() - started
 
     best = min(seconds(60_000 // len(text)) for _ in range(3))
 
