@@ -169,3 +169,21 @@ def test_an_administrator_whom_the_policy_holds_sets_one_up_first(people, open_v
     visit.page.keyboard.press("Enter")
     visit.page.get_by_role("link", name="I have kept them").click()
     assert visit.path == "/resume-work?state=decision"
+
+
+def test_a_policy_that_comes_while_an_administrator_writes_takes_no_word(people, open_visit):
+    name = newcomer(people, "boss", Role.ADMINISTRATOR)
+    visit = open_visit(people.url)
+    visit.sign_in(name, people.passwords[name])
+    visit.go("/resume-work")
+    field = visit.page.get_by_role("searchbox")
+    field.fill("half a sea")
+    people.wiring.auth.policy.set_administrators_need_second_factor(True, by=LOCAL)
+
+    expect(visit.page.locator("#trouble")).to_contain_text("Another page wants something of you first.")
+    assert visit.path == "/resume-work"
+    expect(field).to_have_value("half a sea")
+    with visit.context.expect_page() as opened:
+        visit.page.get_by_role("link", name="Open it in a new tab").click()
+    opened.value.wait_for_load_state()
+    assert "/account/second-factor" in opened.value.url
