@@ -8,6 +8,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 BUILD_INPUTS := pyproject.toml hatch_build.py app/vendored.py
 
+# Hundreds of processes of the tests load the same modules: they are compiled once.
+unexport PYTHONDONTWRITEBYTECODE
+
 # The first interpreter of the path that is new enough; PYTHON=… overrides it.
 PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python; do \
 	if $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then echo $$python; break; fi; done)

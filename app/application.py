@@ -15,11 +15,11 @@ from app import denials, errors, extensions, health, instance, logs, pages
 from app.api import (
     capture,
     coordinators,
-    documentation,
     evidence,
     grants,
     keys,
     observers,
+    openapi,
     operators,
     session,
     thread_workers,
@@ -49,7 +49,7 @@ from continuity.vault import KeyProvider
 
 BLUEPRINTS = (
     health.blueprint,
-    documentation.blueprint,
+    openapi.blueprint,
     session.blueprint,
     grants.blueprint,
     coordinators.blueprint,

@@ -10,7 +10,7 @@ from typing import Final
 
 import sqlalchemy as sa
 
-from app import migrating, vaults
+from app import revisions, vaults
 from app.config import Settings
 from continuity.errors import UnavailableError
 from continuity.store import sqlite
@@ -101,8 +101,11 @@ def _damage(connection: sa.Connection, tables: Iterable[sa.Table]) -> Iterator[s
 def check_schema(store: Store) -> None:
     """Refuse a database that does not answer or whose tables are not those of this program."""
     try:
-        migrating.check(store.engine)
-    except migrating.SchemaError as error:
+        if _revision(store) != revisions.newest():
+            from app import migrating  # noqa: PLC0415 - it says what is missing, and takes long to load
+
+            migrating.check(store.engine)
+    except revisions.SchemaError as error:
         raise UnavailableError(str(error)) from error
     except sa.exc.DBAPIError as error:
         raise _cannot_open(store, error) from error
@@ -119,6 +122,8 @@ def upgrade_schema(store: Store, settings: Settings, keys: KeyProvider) -> list[
         KeySourceError, IntegrityError: A step needs the vault's key, and the vault cannot be opened.
             The step that failed has changed nothing.
     """
+    from app import migrating  # noqa: PLC0415 - whoever is up to date does not need it
+
     has_vault = not files.is_unwritten(settings.shred_list)
     try:
         if has_vault and _is_empty(store):
@@ -129,7 +134,7 @@ def upgrade_schema(store: Store, settings: Settings, keys: KeyProvider) -> list[
         return migrating.upgrade(store.engine, after={
             PROVING: lambda connection: vaults.prove_rows(connection, settings, keys),
         })  # fmt: skip
-    except migrating.SchemaError as error:
+    except revisions.SchemaError as error:
         raise UnavailableError(str(error)) from error
     except OSError as error:
         raise UnavailableError(f"The database cannot be made: {error.strerror}.") from error
@@ -142,7 +147,12 @@ def _is_empty(store: Store) -> bool:
     path = store.engine.url.database
     if not store.is_postgresql and not Path(str(path)).exists():
         return True
-    return migrating.current(store.engine) is None
+    return _revision(store) is None
+
+
+def _revision(store: Store) -> str | None:
+    with store.engine.begin() as connection:
+        return revisions.revision_of(connection)
 
 
 def _cannot_open(store: Store, error: sa.exc.DBAPIError) -> UnavailableError:
@@ -168,6 +178,8 @@ def storage_errors() -> tuple[type[Exception], ...]:
 
 def problems(store: Store) -> list[str]:
     """Look for damage that the database itself shows: tables, and SQLite's own integrity check; one line each."""
+    from app import migrating  # noqa: PLC0415 - it compares, and takes long to load
+
     found = [f"Table differs from this program: {each!r}" for each in migrating.differences(store.engine)]
     if not store.is_postgresql:
         found += store.read(_sqlite_problems)

@@ -23,7 +23,7 @@ from typing import Any, Final, TypeVar
 
 import sqlalchemy as sa
 
-from app import databases, instance, migrating, vaults
+from app import databases, instance, migrating, revisions, vaults
 from app.backup_contents import tables
 from app.config import Settings
 from continuity.errors import ContinuityError, UnavailableError
@@ -119,7 +119,7 @@ def move(settings: Settings, target_url: str, *, tell: Tell) -> Moved:
         except UnavailableError as error:
             cause = error.__cause__ or error
             raise _unanswered(cause, of_source=store.engine.dialect.loaded_dbapi.Error) from error
-        except migrating.SchemaError as error:
+        except revisions.SchemaError as error:
             raise MovingError(f"The target: {error} {_UNCHANGED}") from error
         finally:
             databases.close(target)
@@ -156,7 +156,7 @@ class _Move:
         """Run a unit that may take its time, while the target is still being moved into."""
 
         def marked(connection: sa.Connection) -> T:
-            if migrating.held_revision(connection) != self.mark:
+            if revisions.held_revision(connection) != self.mark:
                 raise MovingError("Somebody else has ended this move meanwhile: the target is in use. Stop and look.")
             return work(connection)
 
@@ -164,14 +164,14 @@ class _Move:
 
 
 def _mark(row: sa.Row[Any]) -> str:
-    return migrating.moving_mark(hashlib.sha256(row.sealed_canary).hexdigest())
+    return revisions.moving_mark(hashlib.sha256(row.sealed_canary).hexdigest())
 
 
 def _is_done(settings: Settings, target: Store, mark: str) -> bool:
     """Say whether an earlier call has ended this very move, as one whose connection was cut at its end may not know."""
     if instance.read_note(settings, instance.MOVED).get("to") != _named(target.engine.url):
         return False
-    if target.read(migrating.revision_of) != migrating.head():
+    if target.read(revisions.revision_of) != revisions.newest():
         return False
     row = vaults.vault_row(target)
     return row is not None and _mark(row) == mark
@@ -194,11 +194,11 @@ def _prepare(target: Store, mark: str) -> None:
     """Make empty tables under the mark, or find those of this vault's unfinished move."""
 
     def work(connection: sa.Connection) -> None:
-        found = migrating.revision_of(connection)
+        found = revisions.revision_of(connection)
         if found == mark:
             return
         if found is not None:
-            what = "another vault's unfinished move" if migrating.is_moving(found) else "an instance of this product"
+            what = "another vault's unfinished move" if revisions.is_moving(found) else "an instance of this product"
             raise MovingError(f"The target holds {what}. Give an empty database. {_UNCHANGED}")
         known = {table.name for table in tables()} & set(sa.inspect(connection).get_table_names())
         if known:

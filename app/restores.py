@@ -20,7 +20,7 @@ from typing import IO, Any, Final
 import sqlalchemy as sa
 
 from app import backup_contents as contents
-from app import backups, databases, instance, migrating, renewals, replacing, vaults
+from app import backups, databases, instance, migrating, renewals, replacing, revisions, vaults
 from app.auth.settings import AuthSettings
 from app.backup_contents import BackupError, Head
 from app.config import InstanceError, Settings
@@ -132,7 +132,7 @@ def _told_of_the_disk(settings: Settings) -> Iterator[None]:
     except databases.storage_errors() as error:
         why = str(getattr(error, "orig", error)).strip().partition("\n")[0].rstrip(".")
         raise BackupError(f"The backup cannot be restored here: {why}. Nothing was changed.") from error
-    except migrating.SchemaError as error:
+    except revisions.SchemaError as error:
         raise BackupError(f"{error} Nothing was changed.") from error
 
 

@@ -11,6 +11,7 @@ Rules:
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import select
@@ -175,6 +176,8 @@ def serve_here(
     is_forked = settings.workers > 1
     stopper = _Stopper()
     with build() as application:
+        # What was loaded stays until the end: whoever collects garbage between requests need not look at it.
+        gc.freeze()
         stopper.server = Server(application, listener, settings)
         announce()
         # A signal may have come before there was a server to stop.

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from flask import Blueprint, Flask, Response, current_app
+from flask import Flask
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 from werkzeug.routing import Rule
@@ -20,10 +20,9 @@ from app.api.routes import ROUTES, Route
 from app.api.threads import JOURNAL_PARAMETERS, SUBJECT, SUBJECT_HEADER
 from app.api.threads import LIST_PARAMETERS as THREADS_PARAMETERS
 from app.api.threads import blueprint as threads_blueprint
-from app.auth.admission import Admission, admission_of, public
+from app.auth.admission import Admission, admission_of
 from app.headers import API_PATHS
 from app.paths import EVIDENCE_ID, THREAD_ID, THREAD_RUN_ID, WAITING_ID, WORKFLOW_ID
-from app.replies import JSON_TYPE, json_bytes
 from app.streaming import LONG_POLL_S
 from continuity import limits
 from continuity.decisions.phases import Phase
@@ -38,9 +37,6 @@ OPENAPI: Final = "3.1.0"
 CONTRACT_VERSION: Final = "1.0.0"
 """Of what this document describes; the first number changes when a client could break. It is not the product's."""
 
-blueprint = Blueprint("documentation", __name__)
-
-_MADE: Final = "atmem.openapi"
 _TITLE: Final = "AtMem Continuity"
 _ABOUT: Final = (
     "Governed operations for agents: what may have happened is never silently done twice. In a request, null in an "
@@ -123,16 +119,6 @@ _IN_PATH: Final[Mapping[str, str]] = {
     "workflow_id": WORKFLOW_ID, "evidence_id": EVIDENCE_ID, "thread_id": THREAD_ID, "thread_run_id": THREAD_RUN_ID,
     "waiting_id": WAITING_ID, "asked_id": IDENTIFIER.pattern,
 }  # fmt: skip
-
-
-@blueprint.get("/openapi.json")
-@public
-def openapi() -> Response:
-    """Show this contract."""
-    made = current_app.extensions.get(_MADE)
-    if made is None:
-        made = current_app.extensions[_MADE] = json_bytes(document(current_app))
-    return Response(made, content_type=JSON_TYPE)
 
 
 def document(app: Flask) -> dict[str, Any]:

@@ -11,6 +11,8 @@ Rules:
 
 from __future__ import annotations
 
+import atexit
+import gc
 import importlib
 from typing import Final
 
@@ -23,6 +25,10 @@ except ModuleNotFoundError:
     ) from None
 
 from app.cli.terminal import Polite, version
+
+# What is left when a command has ended goes with its process: looking through all of it once more took the interpreter
+# a third of a short command's time.
+atexit.register(gc.freeze)
 
 NOUNS: Final[dict[str, str]] = {
     "init": "Make an instance: folder, keys, database, first administrator.",

@@ -14,7 +14,7 @@ import pytest
 import sqlalchemy as sa
 from alembic import command
 
-from app import migrating
+from app import migrating, revisions
 from app.auth.schema import metadata as auth_metadata
 from continuity.store import sqlite
 from continuity.store.engine import make_engine
@@ -23,7 +23,7 @@ from continuity.store.schema import metadata as continuity_metadata
 from observations.schema import metadata as observations_metadata
 from tests.patience import PATIENCE_S
 
-ROOT = migrating.MIGRATIONS.parent
+ROOT = revisions.MIGRATIONS.parent
 METADATA = [continuity_metadata, auth_metadata, observations_metadata]
 
 REVISION = '''"""A step of the tests."""
@@ -63,7 +63,7 @@ def steps(tmp_path: Path):
     """A folder of migrations that grows with the test: `steps(revision, then)` adds one revision."""
     folder = tmp_path / "migrations"
     (folder / "versions").mkdir(parents=True)
-    shutil.copy(migrating.MIGRATIONS / "env.py", folder)
+    shutil.copy(revisions.MIGRATIONS / "env.py", folder)
     last: list[str | None] = [None]
 
     def add(revision: str, then: str = "pass"):
@@ -101,7 +101,7 @@ def run_upgrade(url: str, folder: Path | None = None, **environment: str) -> sub
         "print(','.join(migrating.upgrade(make_engine(sys.argv[1], pool_size=1), config)))"
     )
     return subprocess.Popen(
-        [sys.executable, "-c", program, url, str(folder or migrating.MIGRATIONS)],
+        [sys.executable, "-c", program, url, str(folder or revisions.MIGRATIONS)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -157,13 +157,13 @@ class TestRevisions:
         assert tables(engine) == described | {"alembic_version"}
 
     def test_the_head_file_names_the_newest_revision(self):
-        newest = (migrating.MIGRATIONS / ".current-alembic-head").read_text().strip()
+        newest = (revisions.MIGRATIONS / ".current-alembic-head").read_text().strip()
 
         assert newest.partition("_")[0] == migrating.head()
-        assert max((migrating.MIGRATIONS / "versions").glob("*.py")).stem == newest
+        assert max((revisions.MIGRATIONS / "versions").glob("*.py")).stem == newest
 
     def test_revisions_are_free_of_our_own_modules(self):
-        for path in (migrating.MIGRATIONS / "versions").glob("*.py"):
+        for path in (revisions.MIGRATIONS / "versions").glob("*.py"):
             imports = [line for line in path.read_text().splitlines() if line.startswith(("import ", "from "))]
             assert imports == ["import sqlalchemy as sa", "from alembic import op"], path.name
 
@@ -190,7 +190,7 @@ class TestStart:
         if engine.dialect.name == "sqlite":
             sqlite.create_file(Path(engine.url.database))
 
-        with pytest.raises(migrating.SchemaTooOldError, match="atmem init"):
+        with pytest.raises(revisions.SchemaTooOldError, match="atmem init"):
             migrating.check(engine)
 
         assert tables(engine) == set()
@@ -208,7 +208,7 @@ class TestStart:
         before = tables(engine)
 
         for refuse in (migrating.check, migrating.upgrade):
-            with pytest.raises(migrating.SchemaTooNewError, match="newer program"):
+            with pytest.raises(revisions.SchemaTooNewError, match="newer program"):
                 refuse(engine)
 
         assert (tables(engine), migrating.current(engine)) == (before, "9999")

@@ -227,7 +227,7 @@ def test_another_vaults_unfinished_move_is_not_mixed_with_this_one(place, target
 
 def test_whoever_comes_second_into_one_empty_database_is_told(place, target, tmp_path, monkeypatch):
     other = Place(initialised(tmp_path / "other").folder)
-    look = moving.migrating.revision_of
+    look = moving.revisions.revision_of
 
     def looked(connection):
         found = look(connection)
@@ -235,7 +235,7 @@ def test_whoever_comes_second_into_one_empty_database_is_told(place, target, tmp
         mover(other, target, 3)
         return found
 
-    monkeypatch.setattr(moving.migrating, "revision_of", looked)
+    monkeypatch.setattr(moving.revisions, "revision_of", looked)
 
     with pytest.raises(moving.MovingError, match="Nothing was changed"):
         move(place, target)
