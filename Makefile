@@ -53,6 +53,7 @@ test: lint tools
 
 soak: $(VENV)/.dev tools
 	$(BIN)/pytest -m soak $(ARGS)
+	$(BIN)/python -m tests.bench.scale
 
 format: $(VENV)/.dev
 	$(BIN)/ruff format .

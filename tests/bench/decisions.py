@@ -30,6 +30,8 @@ from tests.servers import Instance, RunningServer, start, stop
 
 Statement = tuple[str, Any]
 WARM_UP = 10
+MIXED_FROM = 1_000
+"""So many workflows are those that `tests.bench.pages` reads too: to fill a million twice would be half of the time."""
 
 
 class Replayer:
@@ -148,7 +150,7 @@ class Seat:
     """A server whose database retains a number of workflows, and connections to it."""
 
     def __init__(self, folder: Path, size: int, choose: random.Random) -> None:
-        self.filled = fill(folder / "instance", size)
+        self.filled = fill(folder / "instance", size, mixed=size >= MIXED_FROM)
         self._folder = folder
         self._copies = 0
         self._pool = Pool(self.filled, choose, self._renew)

@@ -25,7 +25,8 @@ from continuity.services.callers import Caller
 from continuity.store import schema
 from continuity.wire import AbandonRequest, BeginRequest, ConfigureRequest, CreateWorkflow, OutcomeRequest
 from tests.bench.asking import DEFINITION, receipt_of
-from tests.bench.sealing import Rows, Sealer, write
+from tests.bench.bulk import Rows, insert
+from tests.bench.sealing import Sealer
 from tests.entry import OVERRIDES
 from tests.servers import ROOT, Instance, initialised
 
@@ -90,7 +91,7 @@ def _filled(folder: Path, count: int, *, mixed: bool) -> Filled:
     with opened(instance) as built:
         caller, token = _operator(built, instance)
         rare = len(RARE) * RARE_EACH if mixed else 0
-        maker = _Maker(built, caller, instance.folder / "continuity.db", first=_create(built, caller, "bench-0"))
+        maker = _Maker(built, caller, first=_create(built, caller, "bench-0"))
         maker.rare(range(0, rare, 2))
         maker.ready(range(1, count - rare))
         maker.rare(range(1, rare, 2))
@@ -135,7 +136,6 @@ class _Maker:
 
     built: wiring.Wiring
     caller: Caller
-    path: Path
     first: str
 
     def ready(self, numbers: range) -> None:
@@ -151,10 +151,7 @@ class _Maker:
         self._write(rows)
 
     def _write(self, rows: Iterable[Rows]) -> None:
-        # The file is written by one who is alone with it.
-        self.built.store.close()
-        self.built.store.engine.dispose()
-        write(self.path, rows)
+        insert(self.built.store, rows)
 
     def rare(self, numbers: range) -> None:
         """Make these through the services, one in each phase after the other."""

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -23,11 +24,12 @@ from continuity.store.engine import make_engine
 from continuity.store.store import Store
 from observations import acceptance, derivation, recount, schema
 from observations.answers import Range, WorkflowFilter
-from observations.costs import Outcome
+from observations.costs import Outcome, Vector, added
 from observations.cursors import Cursors
 from observations.events import Event, EventName
 from observations.ingest import Ingest
 from observations.queries import Queries
+from tests.bench import bulk
 from tests.databases import upgrade
 
 SCOPE = "bench"
@@ -37,54 +39,73 @@ SOURCES = [f"account-{n}" for n in range(12)]
 PRICES = ["list-2026-01", "list-2026-04", "contract-7"]
 WHOLE = Range((SCOPE,), FIRST_DAY, FIRST_DAY + DAYS - 1)
 MONTH = Range((SCOPE,), FIRST_DAY + 30, FIRST_DAY + 59)
-BATCH = 2_000
+BATCH = 500
+TOLD = 3_600
+"""Workflows whose events are told one by one: a multiple of everything that stories go round by."""
+
+
+def id_of(number: int) -> str:
+    """Return the part of every id that tells one workflow from the others: its block, and its place in it."""
+    return f"{_block(number // TOLD)}{number % TOLD:06x}"
+
+
+def _block(number: int) -> str:
+    return f"b10c{number:06x}"
+
+
+def workflow_id_of(number: int) -> str:
+    """Return the id of a workflow that `fill` made."""
+    return f"wf_{id_of(number):0>32}"
 
 
 def story(number: int, chance: random.Random) -> list[Event]:
     """Return the events of one workflow: an attempt whose outcome stays open, a recovery, two charges, one priced."""
-    at = (FIRST_DAY + number % DAYS) * 86_400 + chance.randrange(80_000)
-    ids = {"workflow_id": f"wf_{number:032x}", "operation_id": f"op_{number:032x}"}
-    first = {**ids, "run_id": f"r_{number}_1", "attempt_id": f"at_{number}_1"}
-    second = {**ids, "run_id": f"r_{number}_2", "attempt_id": f"at_{number}_2", "recovery": True}
-    charge = {"charge_id": f"c_{number}", "charge_source": SOURCES[number % len(SOURCES)], "input_tokens": 1_000}
+    at, own = (FIRST_DAY + number % DAYS) * 86_400 + chance.randrange(80_000), id_of(number)
+    ids = {"workflow_id": workflow_id_of(number), "operation_id": f"op_{own}"}
+    first = {**ids, "run_id": f"r_{own}_1", "attempt_id": f"at_{own}_1"}
+    second = {**ids, "run_id": f"r_{own}_2", "attempt_id": f"at_{own}_2", "recovery": True}
+    charge = {"charge_id": f"c_{own}", "charge_source": SOURCES[number % len(SOURCES)], "input_tokens": 1_000}
     end = EventName.COMPLETED if number % 10 else EventName.BLOCKED
     told = (
         (first, EventName.EXECUTE, {}),
         (first, EventName.USAGE, charge),
         (second, EventName.EXECUTE, {}),
         (second, EventName.USAGE, {
-            **charge, "charge_id": f"d_{number}", "cost_microusd": chance.randrange(50_000),
+            **charge, "charge_id": f"d_{own}", "cost_microusd": chance.randrange(50_000),
             "price_source": PRICES[number % len(PRICES)], "output_tokens": 200,
         }),
         (second, end, {}),
     )  # fmt: skip
     return [
-        Event(event_id=f"ev_{number}_{n}", event=name, time=at + n, **place, **more)
+        Event(event_id=f"ev_{own}_{n}", event=name, time=at + n, **place, **more)
         for n, (place, name, more) in enumerate(told)
     ]
 
 
 def fill(store: Store, count: int) -> None:
-    """Write `count` events and everything derived from them, as if each had been taken in."""
-    chance, sums = random.Random(7), derivation.Sums()
+    """Write `count` events and everything derived from them, as if each had been taken in.
 
-    def work(connection: sa.Connection) -> int:
-        made = sa.insert(schema.scopes).values(scope=SCOPE).returning(schema.scopes.c.scope_pk)
-        return int(connection.execute(made).scalar_one())
-
-    scope_pk = store.write(work)
-    workflows = count // EVENTS_A_WORKFLOW
-    for start in range(0, workflows, BATCH):
-        numbers = range(start, min(start + BATCH, workflows))
-        store.write(lambda connection, numbers=numbers: _write(connection, scope_pk, numbers, chance, sums))
+    The first `TOLD` workflows are derived event by event. Each later block of as many is told the same under ids of
+    its own, so the database copies the rows with other ids in them, and each sum counts once more. Ids count up:
+    what is taken in afterwards meets warmer pages than ids by chance would.
+    """
+    chance, sums, workflows = random.Random(7), derivation.Sums(), count // EVENTS_A_WORKFLOW
+    made = sa.insert(schema.scopes).values(scope=SCOPE).returning(schema.scopes.c.scope_pk)
+    scope_pk = store.write(lambda connection: int(connection.execute(made).scalar_one()))
+    for start in range(0, min(TOLD, workflows), BATCH):
+        numbers = range(start, min(start + BATCH, TOLD, workflows))
+        times = {number: len(range(number, workflows, TOLD)) for number in numbers}
+        store.write(lambda connection, times=times: _write(connection, scope_pk, times, chance, sums))
     store.write(lambda connection: recount.insert_sums(connection, sums))
+    bulk.run(store, _copies(scope_pk, workflows))
 
 
 def _write(
-    connection: sa.Connection, scope_pk: int, numbers: range, chance: random.Random, sums: derivation.Sums
+    connection: sa.Connection, scope_pk: int, times: dict[int, int], chance: random.Random, sums: derivation.Sums
 ) -> None:
+    """Write the workflows of these numbers; each counts in the sums so many times."""
     events, rows = [], []
-    for number in numbers:
+    for number, copies in times.items():
         one = derivation.Recounted()
         for event in story(number, chance):
             one.observe(event)
@@ -93,9 +114,45 @@ def _write(
                 "received_us": round(event.time * 1e6), "body": acceptance.body_of(event),
             })  # fmt: skip
         rows += derivation.rows_of(one, number + 1, scope_pk).items()
-        one.add_to(sums, scope_pk)
+        own = derivation.Sums()
+        one.add_to(own, scope_pk)
+        _add(sums.days, own.days, copies)
+        _add(sums.pairs, own.pairs, copies)
     connection.execute(sa.insert(schema.events), events)
     recount.insert_rows(connection, rows)
+
+
+def _add(whole: dict[Any, Vector], part: dict[Any, Vector], times: int) -> None:
+    for key, vector in part.items():
+        whole[key] = added((whole.get(key, {}), {name: value * times for name, value in vector.items()}))
+
+
+def _copies(scope_pk: int, workflows: int) -> Iterator[sa.Insert]:
+    """Return the statements that copy the first block until there are so many workflows."""
+    for start in range(TOLD, workflows, TOLD):
+        count = min(TOLD, workflows - start)
+        for table in (schema.events, schema.workflows, schema.attempts, schema.charges, schema.attempt_days):
+            columns = [column for column in table.c if column.name != "event_pk"]
+            copied = [_copied(column, start).label(column.name) for column in columns]
+            # By what each is found of one block, which is no walk along all that was copied so far.
+            if "attempt_id" in table.c:
+                by, is_told = table.c.attempt_id, table.c.attempt_id < f"at_{_block(0)}{count:06x}"
+                is_told = sa.and_(is_told, table.c.scope_pk == scope_pk)
+            else:
+                by, is_told = table.c.workflow_pk, table.c.workflow_pk <= count
+            statement = sa.select(*copied).where(is_told).order_by(by)
+            yield sa.insert(table).from_select(columns, statement)
+
+
+def _copied(column: sa.Column[Any], start: int) -> sa.ColumnElement[Any]:
+    before, own = _block(0), _block(start // TOLD)
+    if column.name == "workflow_pk":
+        return column + start
+    if column is schema.events.c.body:
+        return bulk.octets_replaced(column, before, own)
+    if isinstance(column.type, sa.String) and column.name.endswith("_id"):
+        return sa.func.replace(column, before, own)
+    return column
 
 
 Taken = dict[tuple[str, int], list[tuple[float, float]]]
@@ -114,7 +171,7 @@ class Seat:
         return Queries(self.store, Cursors(bytes(32)), lambda: 0)
 
     def questions(self, chance: random.Random) -> Iterator[tuple[str, Callable[[], object]]]:
-        queries, workflow = self.queries, f"wf_{chance.randrange(self.size // EVENTS_A_WORKFLOW):032x}"
+        queries, workflow = self.queries, workflow_id_of(chance.randrange(self.size // EVENTS_A_WORKFLOW))
         yield "totals", lambda: queries.totals(WHOLE)
         yield "over time", lambda: queries.over_time(WHOLE)
         yield "by source", lambda: queries.by_source(WHOLE)

@@ -177,26 +177,30 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=None, help="where the databases are made: a real disk")
     parser.add_argument("--seed", type=int, default=1, help="which workflows are looked at")
     options = parser.parse_args()
-    sizes, choose = sorted(options.sizes), random.Random(options.seed)
-    with (
-        tempfile.TemporaryDirectory(prefix="atmem-bench-", dir=options.folder) as folder,
-        contextlib.ExitStack() as end,
-    ):
+    with tempfile.TemporaryDirectory(prefix="atmem-bench-", dir=options.folder) as folder:
+        taken = measure(Path(folder), options.sizes, rounds=options.rounds, seed=options.seed)
+    report(taken, options.sizes)
+
+
+def measure(folder: Path, sizes: Sequence[int], *, rounds: int, seed: int) -> Taken:
+    """Ask every page of servers with so many workflows, interleaved."""
+    sizes, choose = sorted(sizes), random.Random(seed)
+    with contextlib.ExitStack() as end:
         # All of them first: a server ends a connection on which nothing was asked for minutes.
-        made = {size: fill(Path(folder) / str(size) / "instance", size, mixed=True) for size in sizes}
+        made = {size: fill(folder / str(size) / "instance", size, mixed=True) for size in sizes}
         seats = {}
         for size, filled in made.items():
             seats[size] = Seat.started(filled)
             end.callback(seats[size].close)
         taken = Taken()
-        for number in range(-WARM_UP, options.rounds):
+        for number in range(-WARM_UP, rounds):
             if number == 0:
                 taken = Taken()
             taken.measure(seats[sizes[0]], "empty route", "/healthz")
             for size, seat in seats.items():
                 for name, path, extra, status in asked(seat, choose):
                     taken.measure(seat, f"{name} {size}", path, extra, status)
-    report(taken, sizes)
+    return taken
 
 
 def report(taken: Taken, sizes: Sequence[int]) -> None:

@@ -1,4 +1,4 @@
-"""Rows of many new workflows, made as `Workflows.create` makes them and written in bulk by the bare driver.
+"""Rows of many new workflows, made as `Workflows.create` makes them, to be written in bulk (`tests.bench.bulk`).
 
 Every value is sealed for its place and every index is that of its content, so the product opens any of them and
 `Checker` finds nothing. What is left out is what creating one at a time costs: statements, locks and commits.
@@ -6,13 +6,11 @@ Every value is sealed for its place and every index is that of its content, so t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from itertools import chain, count, islice
-from pathlib import Path
+from collections.abc import Iterable
+from itertools import count
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import sqlite
 
 from app import wiring
 from continuity.services import drafts
@@ -27,17 +25,11 @@ from continuity.services.partitions import ensure_partition
 from continuity.services.sealing import seal_json
 from continuity.store import deletion, schema
 from continuity.store import workflows as statements
-from continuity.store.sqlite import choose_driver
 from continuity.vault.place import Place
 from continuity.vault.shred import ShredHead
 from continuity.vault.vault import SHRED_PURPOSE
 from continuity.wire import CreateWorkflow
-
-AT_ONCE = 5_000
-CACHE_KIB = 3_000_000
-"""Room for every page of a million workflows: ids are random, so each of them touches its own pages."""
-
-Rows = list[tuple[sa.Table, list[dict[str, Any]]]]
+from tests.bench.bulk import Rows
 
 
 class Sealer:
@@ -128,34 +120,3 @@ class Sealer:
 
 def _partition(workflow_id: str, key_id: int, wrapped: bytes | None) -> dict[str, Any]:
     return {"partition_id": workflow_id, "kind": "workflow", "key_id": key_id, "wrapped_key": wrapped}
-
-
-def write(path: Path, made: Iterable[Rows]) -> None:
-    """Insert rows into a database that nobody else has open; durable, and in WAL mode again, when this returns."""
-    connection = choose_driver()[0].connect(str(path), isolation_level=None)
-    try:
-        # Without a journal a kill here would ruin the file: it is a benchmark's own, and made again then.
-        for pragma in ("locking_mode=EXCLUSIVE", "journal_mode=OFF", "synchronous=OFF", f"cache_size=-{CACHE_KIB}"):
-            connection.execute(f"PRAGMA {pragma}").fetchall()
-        connection.execute("BEGIN")
-        left = iter(made)
-        while batch := list(islice(left, AT_ONCE)):
-            for table, rows in _by_table(chain.from_iterable(batch)).items():
-                connection.executemany(_insert(table, rows[0]), rows)
-        connection.execute("COMMIT")
-        for pragma in ("synchronous=FULL", "locking_mode=NORMAL", "journal_mode=WAL"):
-            connection.execute(f"PRAGMA {pragma}").fetchall()
-        connection.execute("SELECT count(*) FROM continuity_vault").fetchall()
-    finally:
-        connection.close()
-
-
-def _by_table(parts: Iterable[tuple[sa.Table, list[dict[str, Any]]]]) -> dict[sa.Table, list[dict[str, Any]]]:
-    found: dict[sa.Table, list[dict[str, Any]]] = {}
-    for table, rows in parts:
-        found.setdefault(table, []).extend(rows)
-    return found
-
-
-def _insert(table: sa.Table, row: Mapping[str, Any]) -> str:
-    return str(sa.insert(table).compile(dialect=sqlite.dialect(paramstyle="named"), column_keys=list(row)))

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 import sqlalchemy as sa
 
 from continuity.services.checking import Checker
 from continuity.store import schema
+from continuity.store.engine import make_engine
+from continuity.store.store import Store
 from continuity.wire import BeginRequest, ListRequest
+from observations import recount
+from observations.events import EventName
+from tests.bench import observations, scale
 from tests.bench.filling import DELETED_SHARE, RARE, RARE_EACH, fill, opened
 
 
@@ -50,3 +57,30 @@ def test_a_kept_database_is_copied_and_not_made_again(tmp_path, monkeypatch):
     assert first.instance.folder != second.instance.folder
     with opened(second.instance) as built:
         assert built.auth.principals.bearer(f"Bearer {second.token}", request_id="req_test").principal
+
+
+def test_copied_observations_are_what_taking_in_their_events_comes_to(database, monkeypatch):
+    monkeypatch.setattr(observations, "TOLD", 4)
+    with contextlib.closing(Store(make_engine(database, pool_size=2))) as store:
+        observations.fill(store, 11 * observations.EVENTS_A_WORKFLOW)
+    store.engine.dispose()
+
+    with contextlib.closing(Store(make_engine(database, pool_size=2))) as store:
+        found = recount.check(store)
+        assert (found.is_sound, found.events) == (True, 55)
+        queries = observations.Seat(55, store).queries
+        page = queries.attempts(observations.SCOPE, observations.workflow_id_of(10), actor="bench")
+        assert [each.attempt.outcome.word for each in page.attempts] == ["open", EventName.COMPLETED]
+        assert [len(each.charges) for each in page.attempts] == [1, 1]
+    store.engine.dispose()
+
+
+def test_the_nightly_measurement_says_every_goal(monkeypatch, capsys):
+    monkeypatch.delenv("BENCH_CACHE", raising=False)
+    sizes = ["--begins", "60", "70", "--workflows", "90", "100", "--events", "50", "100", "--rounds", "2"]
+
+    scale.main(sizes)
+
+    said = capsys.readouterr().out
+    for what in ("begin, at 70 / at 60", "Resume work: search", "Activity: poll, at 100 / at 50"):
+        assert what in said
