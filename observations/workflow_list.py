@@ -6,7 +6,7 @@ A workflow whose first time has moved since the first page stands where it stood
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -17,7 +17,7 @@ from observations.answers import WorkflowFilter, WorkflowLine, sums_of
 from observations.costs import DAY_US, Outcome, join
 
 _CANDIDATES: Final = 1_000
-"""Workflows that one page of a search looks at."""
+"""Workflows that one page of a search looks at, at most: where few of those that begin so are wanted."""
 
 LINES: Final = sa.select(schema.workflows, schema.scopes.c.scope).join(
     schema.scopes, schema.scopes.c.scope_pk == schema.workflows.c.scope_pk
@@ -120,34 +120,45 @@ def searched(
     Returns:
         At most `limit` lines and the position of the next page, None at the end.
     """
-    workflows = schema.workflows
-    after_id, after_pk = position or ("", 0)
-    prefix = [
-        workflows.c.workflow_id >= asked.search,
-        # Ids are ASCII letters, digits, - and _: all sort before this.
-        workflows.c.workflow_id < asked.search + "\x7f",
-        sa.tuple_(workflows.c.workflow_id, workflows.c.workflow_pk) > (after_id, after_pk),
-    ]
-    order = (workflows.c.workflow_id, workflows.c.workflow_pk)
     scope_pks = _scope_pks(connection, asked.range.scopes)
-    found = [
-        connection.execute(
-            LINES.where(workflows.c.scope_pk == scope_pk, *prefix).order_by(*order).limit(_CANDIDATES)
-        ).all()
-        for scope_pk in scope_pks
-    ]
+    last = position or ["", 0]
     lines = [] if position is not None else _of_attempt(connection, scope_pks, asked)
-    looked = 0
-    candidates = list(heapq.merge(*found, key=lambda row: (row.workflow_id, row.workflow_pk)))[:_CANDIDATES]
-    for row in candidates:
-        if len(lines) >= limit:
-            break
-        looked += 1
+    found = [_beginning(connection, asked.search, scope_pk, last, at_once=limit + 1) for scope_pk in scope_pks]
+    for looked, row in enumerate(heapq.merge(*found, key=_place_by_id)):
+        if len(lines) >= limit or looked == _CANDIDATES:
+            return lines, last
+        last = _place_by_id(row)
         if _is_wanted(row, asked, first_us=row.first_us):
             lines.append(line_of(row))
-    is_end = looked == len(candidates) and len(candidates) < _CANDIDATES
-    after = None if is_end or not looked else [candidates[looked - 1].workflow_id, candidates[looked - 1].workflow_pk]
-    return lines, after
+    return lines, None
+
+
+def _beginning(
+    connection: Connection, search: str, scope_pk: int, position: list[Any], *, at_once: int
+) -> Iterator[Any]:
+    """Return workflows of one scope behind a position whose ids begin so, in order: no more are read than are taken.
+
+    Only where many are taken and few are wanted are more and more read at once.
+    """
+    workflows = schema.workflows
+    begins = [
+        workflows.c.scope_pk == scope_pk,
+        workflows.c.workflow_id >= search,
+        # Ids are ASCII letters, digits, - and _: all sort before this.
+        workflows.c.workflow_id < search + "\x7f",
+    ]
+    order = (workflows.c.workflow_id, workflows.c.workflow_pk)
+    while True:
+        behind = sa.tuple_(*order) > tuple(position)
+        rows = connection.execute(LINES.where(*begins, behind).order_by(*order).limit(at_once)).all()
+        yield from rows
+        if len(rows) < at_once:
+            return
+        position, at_once = _place_by_id(rows[-1]), min(2 * at_once, _CANDIDATES)
+
+
+def _place_by_id(row: Any) -> list[Any]:
+    return [row.workflow_id, row.workflow_pk]
 
 
 def _of_attempt(connection: Connection, scope_pks: Sequence[int], asked: WorkflowFilter) -> list[WorkflowLine]:

@@ -19,6 +19,7 @@ from observations.costs import Cause, Outcome
 from observations.cursors import LIFETIME_US
 from observations.events import parse_event
 from observations.ingest import Ingest
+from tests import stepping
 from tests.observing import LEAST, NOW_US, WHOLE, charge, event, priced, queries_on
 
 DAY_S = 86_400
@@ -81,6 +82,45 @@ def test_a_search_finds_the_beginning_of_an_id_and_a_whole_attempt_id(filled, mo
     monkeypatch.setattr(workflow_list, "_CANDIDATES", 2)
     pages = listed(filled, WorkflowFilter(WHOLE, Outcome.BLOCKED, search="wf"), limit=5)
     assert list(chain(*pages)) == ["wf-1"]
+
+
+def test_a_search_reads_few_more_workflows_than_it_shows(store, taking):
+    """Not a thousand of each scope, where a thousand begin so."""
+    if store.is_postgresql:
+        pytest.skip("steps are those of SQLite")
+    scopes, ids = ("local", "demo", "other"), itertools.count()
+
+    def add(count):
+        for scope, n in itertools.product(scopes, itertools.islice(ids, count)):
+            taking.accept(scope, event(workflow_id=f"wf-{n:04}-{scope}", attempt_id=f"at-{n}", run_id=f"r-{n}"))
+
+    def cost(expected):
+        asked = WorkflowFilter(WHOLE, search="wf-")
+        page = queries_on(store).workflows(asked, actor="me", limit=5, cursor=None)
+        assert [each.workflow_id for each in page.workflows] == expected
+        return stepping.steps(store.engine, lambda: queries_on(store).workflows(asked, actor="me", limit=5))
+
+    add(6)
+    first = ["wf-0000-demo", "wf-0000-local", "wf-0000-other", "wf-0001-demo", "wf-0001-local"]
+    few = cost(first)
+    add(300)
+    assert cost(first) <= few + 2
+
+
+def test_a_search_goes_on_after_an_attempt_that_fills_its_first_page(filled, taking):
+    taking.accept("local", event(workflow_id="at-3-late", attempt_id="at-9", run_id="r-9", time=0))
+
+    assert listed(filled, WorkflowFilter(WHOLE, search="at-3"), limit=1) == [["wf-3"], ["at-3-late"]]
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 3, 8])
+def test_pages_of_a_search_show_each_workflow_of_every_scope_once(filled, taking, at_once):
+    for scope, n in itertools.product(("local", "other"), range(7)):
+        taking.accept(scope, event(workflow_id=f"both-{n}", attempt_id=f"b-{n}", run_id="r", time=DAY_S))
+
+    shown = list(chain(*listed(filled, WorkflowFilter(WHOLE, search="both"), limit=at_once)))
+
+    assert shown == sorted([f"both-{n}" for n in range(7)] * 2)
 
 
 @pytest.mark.parametrize("limit", [0, -1, 201, 10**9])
