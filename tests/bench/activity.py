@@ -20,6 +20,7 @@ from tests.bench import filling, observations
 from tests.bench.decisions import WARM_UP
 from tests.bench.pages import FRAGMENT, Seat, Taken
 
+MONTH = f"from={date_of(observations.MONTH.first_day)}&to={date_of(observations.MONTH.last_day)}"
 RANGE = f"from={date_of(observations.FIRST_DAY)}&to={date_of(observations.FIRST_DAY + observations.DAYS - 1)}"
 
 
@@ -48,6 +49,7 @@ def requests(seat: Seat, events: int, choose: random.Random) -> Iterator[tuple[s
     yield "fragment", f"/activity/live.html?{RANGE}", FRAGMENT, 200
     yield "poll", seat.poll_of(f"/activity?{RANGE}"), FRAGMENT, 204
     yield "by outcome", f"/activity?{RANGE}&outcome=blocked", "", 200
+    yield "of a month", f"/activity?{MONTH}", "", 200
     yield "by the beginning of ids", f"/activity?{RANGE}&q=wf_", "", 200
     yield "by search", f"/activity?{RANGE}&q={workflow}", "", 200
     yield "one workflow", f"/activity/{workflow}", "", 200

@@ -160,6 +160,8 @@ def asked(seat: Seat, choose: random.Random) -> Iterator[tuple[str, str, str, in
     yield "list poll", seat.poll_of("/resume-work"), FRAGMENT, 204
     for phase in Phase:
         yield f"list {phase}", f"{live}?state={phase}", FRAGMENT, 200
+    yield "list of a workspace", f"{live}?workspace=default", FRAGMENT, 200
+    yield "list of a workspace, done", f"{live}?workspace=default&state=done", FRAGMENT, 200
     yield "search one of all", f"{live}?q=bench+{number}", FRAGMENT, 200
     yield "search by id", f"{live}?q={seat.filled.workflow_ids[number]}", FRAGMENT, 200
     yield "search a common word", f"{live}?q=bench", FRAGMENT, 200

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 
 import pytest
 import sqlalchemy as sa
@@ -75,12 +76,23 @@ def test_copied_observations_are_what_taking_in_their_events_comes_to(database, 
     store.engine.dispose()
 
 
-def test_the_nightly_measurement_says_every_goal(monkeypatch, capsys):
+@pytest.mark.soak
+def test_the_nightly_measurement_says_every_goal(monkeypatch, capsys, tmp_path):
     monkeypatch.delenv("BENCH_CACHE", raising=False)
+    written = tmp_path / "scale.json"
     sizes = ["--begins", "60", "70", "--workflows", "90", "100", "--events", "50", "100", "--rounds", "2"]
 
-    scale.main(sizes)
+    scale.main([*sizes, "--json", str(written)])
 
-    said = capsys.readouterr().out
-    for what in ("begin, at 70 / at 60", "Resume work: search", "Activity: poll, at 100 / at 50"):
+    said, told = capsys.readouterr().out, json.loads(written.read_text())
+    goals = {goal["goal"]: goal for goal in told["goals"]}
+    for what, bound in (
+        ("begin, at 70 / at 60", 1.2), ("Resume work: search one of all, at 100 / at 90", 1.5),
+        ("Resume work: list of a workspace, at 100 / at 90", 1.5), ("Activity: poll, at 100 / at 50", 1.5),
+    ):  # fmt: skip
         assert what in said
+        assert goals[what]["bound"] == bound
+    rows = {(part["subject"], row["name"]): row for part in told["parts"] for row in part["rows"]}
+    few, many = (rows["begin and outcome", f"begin {size}"] for size in (60, 70))
+    assert goals["begin, at 70 / at 60"]["measured"] == pytest.approx(many["p50_ms"] / few["p50_ms"])
+    assert {row["count"] for (subject, _), row in rows.items() if subject == "Activity"} == {2}
