@@ -33,7 +33,7 @@ from app.body import DEFINITION_BODY_BYTES
 from app.config import Settings, SettingsError, load_settings
 from app.headers import Edge
 from app.overview import CLOCK_NOTE
-from app.paths import CONVERTERS
+from app.paths import CONVERTERS, LazyRule
 from app.replies import StrictJSONProvider, request_id
 from app.vendored import check_vendored
 from app.wiring import Overrides, SystemClock, Wiring, built
@@ -85,6 +85,7 @@ class Application(Flask):
 
     json_provider_class = StrictJSONProvider
     session_interface = _NoSessions()
+    url_rule_class = LazyRule
     # A method that no view takes is answered 405, OPTIONS too: there is no cross-origin use to negotiate. Here and
     # not in the configuration, which comes too late for the view of static files.
     default_config = ImmutableDict({**Flask.default_config, "PROVIDE_AUTOMATIC_OPTIONS": False})

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gc
+import os
+import shutil
+import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -12,6 +15,7 @@ import sqlalchemy as sa
 from continuity.store.engine import make_engine
 from continuity.store.store import Store
 from continuity.vault import Keyring, ShredList, Vault, create_vault, open_vault
+from tests import templates
 from tests.databases import PostgreSQLServer, SQLiteTemplate
 from tests.observing import taking
 from tests.servers import fresh_instance, instance_template, running_server, shared_server
@@ -19,7 +23,26 @@ from tests.servers import fresh_instance, instance_template, running_server, sha
 __all__ = ["fresh_instance", "instance_template", "running_server", "shared_server", "taking"]
 
 POOL_SIZE = 16
+MEMORY_BYTES = 4 * 2**30
+"""What must be free in memory to put temporary files there; a whole run was seen to need a twentieth."""
 BOTH = [pytest.param("sqlite"), pytest.param("postgresql", marks=pytest.mark.postgresql)]
+
+
+def pytest_configure() -> None:
+    """Put temporary files into memory where the machine has room: tests wait for no disk to sync.
+
+    A killed process leaves the same there as on a disk. Another folder: ``TMPDIR``.
+    """
+    in_memory = Path("/dev/shm")
+    if "TMPDIR" not in os.environ and in_memory.is_dir() and shutil.disk_usage(in_memory).free >= MEMORY_BYTES:
+        # For this process and those that it starts.
+        os.environ["TMPDIR"] = tempfile.tempdir = str(in_memory)
+    templates.make()
+    templates.share()
+
+
+def pytest_unconfigure() -> None:
+    templates.remove()
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

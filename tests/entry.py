@@ -9,8 +9,10 @@ from __future__ import annotations
 from app.auth.settings import CHEAP_HASHING, AuthSettings
 from app.cli import main
 from app.wiring import Overrides
+from tests import templates
 
 OVERRIDES = Overrides(auth=AuthSettings(hashing=CHEAP_HASHING))
 
 if __name__ == "__main__":
+    templates.share()
     main(prog_name="atmem", obj=OVERRIDES)
