@@ -48,7 +48,7 @@ lint: $(VENV)/.dev
 	$(BIN)/lint-imports --no-logo
 
 test: lint tools
-	$(BIN)/pytest -n 2 -m "not soak" $(ARGS)
+	$(BIN)/pytest -n 2 --dist worksteal -m "not soak" $(ARGS)
 	.ci/langgraph $(BIN)
 
 soak: $(VENV)/.dev tools
