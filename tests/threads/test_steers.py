@@ -18,11 +18,11 @@ pytest.importorskip("langgraph")
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.graph import START, MessagesState, StateGraph
 
-from continuity.decisions.threads.bounds import CLAIM_S
 from continuity.errors import ConflictError
-from continuity.threads import ClientPolicy, ThreadWorker, WorkerClient, approve, define_agent, steers
+from continuity.threads import ClientPolicy, ThreadClient, ThreadWorker, WorkerClient, approve, define_agent, steers
 from continuity.threads.holding import LOOK_S
 from tests.threads.graphs import ALL, echoing, preparing, saver_of
+from tests.threads.talks import OVER_S, talking_stage
 
 AMOUNTS = [pytest.param(40, id="few"), pytest.param(500, id="many", marks=pytest.mark.soak)]
 POINTS = ("claim.after", "append.before", "append.after", "settle.before", "settle.after")
@@ -208,10 +208,19 @@ def asking_graph(handed, before):
     return graph.compile()
 
 
+@pytest.fixture(scope="module")
+def stage(instance_template, tmp_path_factory):
+    """A server whose clock the test moves."""
+    folder = tmp_path_factory.mktemp("steers")
+    with talking_stage(instance_template.copy_to(folder / "instance"), folder / "clock") as made:
+        yield made
+
+
 @pytest.mark.parametrize("dies_at", ["", "wait.after", "claim.after"])
-def test_a_steer_that_a_node_reads_before_it_asks_is_handed_to_it_again(town, tmp_path, dies_at):
+def test_a_steer_that_a_node_reads_before_it_asks_is_handed_to_it_again(stage, tmp_path, dies_at):
     handed, name, dying = [], f"agent-{secrets.token_hex(4)}", {dies_at}
-    ann = town.talker()
+    ann = ThreadClient(stage.url, stage.application, subject="ann")
+    token = stage.grant(f"runner-{secrets.token_hex(4)}", "thread_worker", workspace_id="default", agents=[name])
     threads = []
 
     def before():
@@ -229,7 +238,7 @@ def test_a_steer_that_a_node_reads_before_it_asks_is_handed_to_it_again(town, tm
             name=name, graph=asking_graph(handed, before), client=ClientPolicy(public=True), controls=ALL,
             checkpointer=saver_of(tmp_path),
         )  # fmt: skip
-        client = WorkerClient(town.url, town.worker_token(name), trace=trace)
+        client = WorkerClient(stage.url, token, trace=trace)
         with suppress(Killed), ThreadWorker(client, [agent]) as worker:
             if not threads:
                 threads.append(ann.create("talk", name)["thread_id"])
@@ -242,7 +251,8 @@ def test_a_steer_that_a_node_reads_before_it_asks_is_handed_to_it_again(town, tm
     ann.reply(thread, waiting["waiting_id"], True, revision=waiting["revision"])
     work()
     if ann.snapshot(thread)["thread"]["state"] == "running":
-        wait_for(lambda: ann.snapshot(thread)["thread"]["state"] == "needs_attention", timeout_s=2 * CLAIM_S)
+        stage.advance(OVER_S)
+        wait_for(lambda: ann.snapshot(thread)["thread"]["state"] == "needs_attention")
         ann.resume(thread)
         work()
 
