@@ -53,7 +53,8 @@ test: lint tools
 
 soak: $(VENV)/.dev tools
 	$(BIN)/pytest -m soak $(ARGS)
-	$(BIN)/python -m tests.bench.scale
+	mkdir -p build
+	$(BIN)/python -m tests.bench.scale --json build/scale.json
 
 format: $(VENV)/.dev
 	$(BIN)/ruff format .
