@@ -76,10 +76,7 @@ def measure(folder: Path, sizes: Sequence[int], *, rounds: int, seed: int) -> Ta
     with contextlib.ExitStack() as end:
         # All of them first: a server ends a connection on which nothing was asked for minutes.
         instances = {size: made(folder / str(size), size) for size in sizes}
-        seats = {}
-        for size, filled in instances.items():
-            seats[size] = Seat.started(filled)
-            end.callback(seats[size].close)
+        seats = Seat.all_started(instances, end)
         taken = Taken()
         for number in range(-WARM_UP, rounds):
             if number == 0:

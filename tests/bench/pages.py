@@ -125,9 +125,18 @@ class Seat:
     reader: Reader
 
     @classmethod
-    def started(cls, filled: Filled) -> Seat:
-        server = start(filled.instance)
-        return cls(filled, server, Reader(server, filled.instance.username))
+    def all_started(cls, made: dict[int, Filled], end: contextlib.ExitStack) -> dict[int, Seat]:
+        """Start all servers, and sign in only then: one with many rows takes minutes to start."""
+        servers = {}
+        for size, filled in made.items():
+            servers[size] = start(filled.instance)
+            end.callback(stop, servers[size])
+        seats = {}
+        for size, filled in made.items():
+            reader = Reader(servers[size], filled.instance.username)
+            end.callback(reader.close)
+            seats[size] = cls(filled, servers[size], reader)
+        return seats
 
     def poll_of(self, path: str) -> str:
         """Return the address that the page at `path` asks again and again."""
@@ -140,10 +149,6 @@ class Seat:
         """Return for how long the server has had a processor so far (Linux counts nanoseconds a thread)."""
         tasks = Path(f"/proc/{self.server.process.pid}/task").iterdir()
         return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e6
-
-    def close(self) -> None:
-        self.reader.close()
-        stop(self.server)
 
 
 def asked(seat: Seat, choose: random.Random) -> Iterator[tuple[str, str, str, int]]:
@@ -190,10 +195,7 @@ def measure(folder: Path, sizes: Sequence[int], *, rounds: int, seed: int) -> Ta
     with contextlib.ExitStack() as end:
         # All of them first: a server ends a connection on which nothing was asked for minutes.
         made = {size: fill(folder / str(size) / "instance", size, mixed=True) for size in sizes}
-        seats = {}
-        for size, filled in made.items():
-            seats[size] = Seat.started(filled)
-            end.callback(seats[size].close)
+        seats = Seat.all_started(made, end)
         taken = Taken()
         for number in range(-WARM_UP, rounds):
             if number == 0:
