@@ -221,5 +221,8 @@ def line_of(item: Mapping[str, Any]) -> str:
     if item["type"] == "tool_call":
         return f"[{item['tool']}] {item.get('outcome') or item['status']}"
     if item["type"] == "answer":
+        if item["kind"] == "approval" and isinstance(item["reply"], bool):
+            what = item["shown"].get("tool") or item["shown"].get("question") or "what was asked"
+            return f"{item['actor']} {'approved' if item['reply'] else 'denied'}: {_cut(what)}"
         return f"{item['actor']} answered: {_cut(item['reply'])}"
     return f"{item['role']}: {_cut(item['content'])}" + ("" if item["status"] == "done" else f" ({item['status']})")

@@ -49,7 +49,7 @@ def test_the_demo_publishes_one_document_cancels_one_order_and_ends_with_status_
         "  assistant: It can still be cancelled.", "  [cancel_order] ok", "  [write_todos] ok",
         "  assistant: Order 17 is cancelled.",
     )  # fmt: skip
-    assert re.fullmatch(r"  user:\S+ answered: true", approved)
+    assert re.fullmatch(r"  user:\S+ approved: cancel_order", approved)
     assert "http://" not in told.stdout
     assert "at least $0.002345, 1 charge of unknown cost" in told.stdout
 

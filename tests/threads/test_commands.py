@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import secrets
 import signal
 import subprocess
@@ -70,6 +71,7 @@ def test_a_newcomer_who_types_the_readme_cancels_one_order(town, variables, tmp_
     shown = atmem("threads", "show", thread["thread_id"], "--password-file", str(password))
     assert "user: Please cancel order 17." in shown.stdout
     assert "[cancel_order] ok" in shown.stdout
+    assert re.search(r"^cred:crd_[0-9a-f]+ approved: cancel_order$", shown.stdout, re.MULTILINE)
     rows = atmem("threads", "list", "--all", "--password-file", str(password)).stdout.splitlines()
     assert ["shop for ann" in row for row in rows if name in row] == [True]
 
