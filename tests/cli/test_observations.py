@@ -20,6 +20,12 @@ def terminal(running_server, tmp_path):
     return Terminal(running_server, tmp_path)
 
 
+@pytest.fixture(scope="module")
+def idle(shared_server, tmp_path_factory):
+    """A terminal for what is refused before anything changes."""
+    return Terminal(shared_server, tmp_path_factory.mktemp("idle"))
+
+
 def file_of(folder, *events):
     path = folder / "events.jsonl"
     path.write_text("".join(json.dumps(each.to_json()) + "\n" for each in events))
@@ -131,8 +137,8 @@ def test_what_is_old_is_pruned_when_it_is_meant_and_its_totals_stay(terminal, tm
 @pytest.mark.parametrize(
     "before", ["", "yesterday", "2026-13-01", "2026-02-30", "0d", "99999999d", "9999-01-01", "-1d", "1.5d"]
 )
-def test_a_time_that_is_none_or_too_young_prunes_nothing(terminal, before):
-    done = here(terminal, "prune", f"--before={before}", "--yes")
+def test_a_time_that_is_none_or_too_young_prunes_nothing(idle, before):
+    done = here(idle, "prune", f"--before={before}", "--yes")
 
     assert done.exit_code == 2
     assert "--before" in done.stderr
@@ -163,8 +169,8 @@ def test_importing_from_a_line_behind_the_last_says_so(terminal, tmp_path):
     assert (last.exit_code, last.stdout[:12]) == (0, "Done: 1 new,")
 
 
-def test_a_scope_is_checked(terminal, tmp_path):
-    done = here(terminal, "import", file_of(tmp_path, event()), "--scope", "a b")
+def test_a_scope_is_checked(idle, tmp_path):
+    done = here(idle, "import", file_of(tmp_path, event()), "--scope", "a b")
 
     assert done.exit_code == 2
     assert "--scope" in done.stderr
@@ -227,7 +233,7 @@ def test_an_observer_s_credential_submits_events_and_nothing_else(terminal):
         ["wf_" + "0" * 32, "--observer", "--scope", "s"],
     ],
 )  # fmt: skip
-def test_options_that_do_not_go_together_are_wrong_usage(terminal, wrong):
-    done = terminal.here("continuity", "credential", "--principal", "p", *wrong, *terminal.as_person())
+def test_options_that_do_not_go_together_are_wrong_usage(idle, wrong):
+    done = idle.here("continuity", "credential", "--principal", "p", *wrong, *idle.as_person())
 
     assert done.exit_code == 2
