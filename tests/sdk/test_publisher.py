@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import itertools
 import os
 import random
 import signal
@@ -555,6 +556,36 @@ def test_many_publishers_of_one_operation_leave_one_file(arguments, output):
     assert names(output) == [NAME]
 
 
+LEAST_SWAPS = 21
+
+
+class SwappedAt(Folder):
+    """A directory in whose place a link stands from one step of a publication on."""
+
+    step, put_link = "", staticmethod(lambda: None)
+
+    def __init__(self, path):
+        self._at_step("open")
+        super().__init__(path)
+        self._at_step("look")
+
+    def write_new(self, name, content):
+        self._at_step("write")
+        return super().write_new(name, content)
+
+    def give_name(self, written, name):
+        self._at_step("name")
+        super().give_name(written, name)
+
+    def sync(self):
+        self._at_step("sync")
+        super().sync()
+
+    def _at_step(self, step):
+        if step == self.step:
+            self.put_link()
+
+
 @pytest.mark.skipif(not folder.CAN_HOLD_OPEN, reason="By path alone a swap can only be noticed, not prevented.")
 @pytest.mark.parametrize(
     "race_s", [pytest.param(1.0, id="short"), pytest.param(10.0, marks=pytest.mark.soak, id="long")]
@@ -563,37 +594,55 @@ def test_a_directory_swapped_for_a_link_never_leads_a_file_astray(race_s, docume
     output, aside, victim = tmp_path / "published", tmp_path / "aside", tmp_path / "victim"
     arguments = prepared(document, output)
     victim.mkdir()
-    ends_at_s = time.monotonic() + race_s
-    swaps = published = noticed = 0
+    numbers = itertools.count(1)
+    swaps = 0
+
+    def put_link():
+        output.rename(aside)
+        output.symlink_to(victim)
+
+    def put_back():
+        output.unlink()
+        aside.rename(output)
+
+    def published(publisher):
+        try:
+            execute(publisher, arguments, f"op_{next(numbers):032x}")
+        except (NotDispatched, OSError):
+            return False
+        return True
 
     def swap():
         nonlocal swaps
-        while time.monotonic() < ends_at_s:
-            output.rename(aside)
-            output.symlink_to(victim)
-            output.unlink()
-            aside.rename(output)
+        while time.monotonic() < ends_at_s or swaps < LEAST_SWAPS:
+            put_link()
+            put_back()
             swaps += 1
             time.sleep(random.uniform(0, 0.002))
 
-    # The reviewed path is given as it was resolved then: the race is about what happens afterwards.
+    # First at each step with the link held there, whatever the machine's speed; then at any instant.
+    for step in ("open", "look", "write", "name", "sync"):
+        held = type("Held", (SwappedAt,), {"step": step, "put_link": staticmethod(put_link)})
+        # The reviewed path is given as it was resolved then: the race is about what happens afterwards.
+        publisher = DirectoryPublisher(output, open_folder=held)
+        assert not published(publisher), step
+        put_back()
+        assert names(victim) == [], step
+        # A swap that is over before the next look is no harm.
+        held.put_link = staticmethod(lambda: (put_link(), put_back()))
+        assert published(publisher), step
+
     publisher = DirectoryPublisher(output)
+    ends_at_s = time.monotonic() + race_s
     thread = threading.Thread(target=swap)
     thread.start()
-    number = 0
     while thread.is_alive():
-        number += 1
-        try:
-            execute(publisher, arguments, f"op_{number:032x}")
-            published += 1
-        except (NotDispatched, OSError):
-            noticed += 1
+        published(publisher)
     thread.join()
 
     assert names(victim) == []
-    assert swaps > 20
-    assert published > 0
-    assert noticed > 0
+    assert swaps >= LEAST_SWAPS
+    assert published(publisher)
     assert all((output / name).read_bytes() == CONTENT for name in names(output))
 
 
