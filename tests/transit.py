@@ -6,7 +6,6 @@ import base64
 import json
 import os
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -28,6 +27,8 @@ class Transit:
     least: int = 1
     tokens: set[str] = field(default_factory=lambda: {TOKEN})
     trouble: str = ""
+    may_answer: threading.Event = field(default_factory=threading.Event)
+    """While its trouble is to be slow."""
     asked: list[tuple[str, str]] = field(default_factory=list)
     url: str = ""
 
@@ -85,7 +86,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers.get("Content-Length", "0"))) or b"{}")
         if self.transit.trouble == "slow":
-            time.sleep(3)
+            self.transit.may_answer.wait()
         status, value = self.transit.answer(self.path, self.headers.get("X-Vault-Token", ""), body)
         content = value if isinstance(value, bytes) else json.dumps(value).encode()
         self.send_response(status)
@@ -112,6 +113,7 @@ def running() -> Iterator[Transit]:
     try:
         yield transit
     finally:
+        transit.may_answer.set()
         server.shutdown()
         server.server_close()
         thread.join()

@@ -17,6 +17,7 @@ from app.auth import passwords
 from app.auth.passwords import Passwords, check_new, check_text, temporary_password
 from app.auth.settings import CHEAP_HASHING, HashingSettings
 from continuity.errors import MalformedError, UnavailableError
+from tests.patience import PATIENCE_S
 from tests.servers import ROOT
 
 CHEAP = Passwords(CHEAP_HASHING)
@@ -137,6 +138,7 @@ def test_a_temporary_password_holds_120_random_bits_and_no_leading_dash():
 
 def test_hashes_at_the_same_time_are_bounded(monkeypatch):
     at_once, most, lock = 0, 0, threading.Lock()
+    are_two = threading.Event()
     original = PasswordHasher.hash
 
     def slow(self, *args, **kwargs):
@@ -144,12 +146,16 @@ def test_hashes_at_the_same_time_are_bounded(monkeypatch):
         with lock:
             at_once += 1
             most = max(most, at_once)
+            if at_once == 2:
+                are_two.set()
+        # The first waits for a second one, however slowly it comes; from then on others could join them.
+        assert are_two.wait(PATIENCE_S)
         time.sleep(0.01)
         with lock:
             at_once -= 1
         return original(self, *args, **kwargs)
 
-    bounded = Passwords(HashingSettings(memory_kib=8, time_cost=1, slots=2, queue=10))
+    bounded = Passwords(HashingSettings(memory_kib=8, time_cost=1, slots=2, queue=10, wait_s=PATIENCE_S))
     monkeypatch.setattr(PasswordHasher, "hash", slow)
     threads = [threading.Thread(target=bounded.hash, args=("bright otter sails north",)) for _ in range(12)]
     for thread in threads:
@@ -170,13 +176,14 @@ def test_who_waits_too_long_for_a_hash_is_told_to_come_back():
 
 
 def test_a_flood_of_sign_ins_does_not_hold_every_thread():
-    busy = Passwords(HashingSettings(memory_kib=8, time_cost=1, slots=1, queue=0))
+    # Whoever waited would do so for longer than the test.
+    busy = Passwords(HashingSettings(memory_kib=8, time_cost=1, slots=1, queue=0, wait_s=2 * PATIENCE_S))
 
     started = time.perf_counter()
     with busy._slot(), pytest.raises(UnavailableError):
         busy.hash("bright otter sails north")
 
-    assert time.perf_counter() - started < 5
+    assert time.perf_counter() - started < PATIENCE_S
     assert busy.hash("bright otter sails north")
 
 
@@ -197,9 +204,22 @@ FLOOD = """
 import resource, sys, threading
 from app.auth.passwords import Passwords
 from app.auth.settings import HashingSettings
+from argon2 import PasswordHasher
 from continuity.errors import UnavailableError
+from tests.patience import PATIENCE_S
 
-passwords = Passwords(HashingSettings())
+settings = HashingSettings()
+passwords = Passwords(settings)
+sent_away = 100 - settings.slots - settings.queue
+are_sent_away = threading.Event()
+verify = PasswordHasher.verify
+
+def held(self, *given):
+    # Whoever hashes goes on when everybody has come, however slowly threads begin.
+    assert are_sent_away.wait(PATIENCE_S)
+    return verify(self, *given)
+
+PasswordHasher.verify = held
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 refused = []
 
@@ -208,6 +228,8 @@ def attempt():
         passwords.verify_nothing("bright otter sails north")
     except UnavailableError:
         refused.append(1)
+        if len(refused) >= sent_away:
+            are_sent_away.set()
 
 threads = [threading.Thread(target=attempt) for _ in range(100)]
 for thread in threads: thread.start()

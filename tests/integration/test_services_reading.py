@@ -11,6 +11,7 @@ from continuity.errors import DecryptionError, IntegrityError
 from continuity.store import schema
 from continuity.wire import ConfirmRequest
 from tests.integration.governed import ONE, TWO, Governed, govern
+from tests.patience import PATIENCE_S
 
 
 @pytest.fixture
@@ -44,7 +45,7 @@ def test_a_person_sees_one_state_while_a_worker_goes_on(postgresql_store, tmp_pa
 
         thread = threading.Thread(target=begin)
         thread.start()
-        thread.join(0.5)
+        thread.join(PATIENCE_S)
         threads.append(thread)
 
     threads = []
@@ -136,7 +137,7 @@ def test_nobody_who_writes_waits_for_a_view(sqlite_store, tmp_path, look):
     def begin_other():
         thread = threading.Thread(target=lambda: heard.append(at.begin(other)["action"]))
         thread.start()
-        thread.join(2)
+        thread.join(PATIENCE_S)
         heard.append("the view was read")
         threads.append(thread)
 

@@ -17,6 +17,7 @@ from continuity.store.engine import make_engine
 from continuity.store.schema import workspaces
 from continuity.store.store import Store
 from tests.integration.wire import Ends, Wire, after, before
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.postgresql
 
@@ -89,7 +90,9 @@ def test_commits_that_never_arrive_end_with_the_word_that_nothing_has_happened(b
     assert len(bench.runs) == 4
 
 
-def test_a_commit_that_is_still_on_its_way_is_waited_for(bench):
+def test_a_commit_that_is_still_on_its_way_is_waited_for(bench, monkeypatch):
+    monkeypatch.setattr(units, "READ_BACK_S", PATIENCE_S)
+
     def late(ends: Ends) -> None:
         ends.cut_store()
         time.sleep(0.5)
@@ -109,7 +112,7 @@ def test_a_commit_that_stays_on_its_way_is_unknown_and_not_repeated(bench, monke
 
     def late(ends: Ends) -> None:
         ends.cut_store()
-        may_go.wait(10)
+        assert may_go.wait(PATIENCE_S)
         ends.server.sendall(ends.sent)
 
     bench.wire.faults = [late]
@@ -154,8 +157,10 @@ def test_a_server_that_may_be_another_one_is_not_believed(bench):
 def test_a_backend_that_is_ended_while_it_commits_has_undone_the_unit_which_is_made_again(bench):
     bench.admin.execute(
         "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS"
-        " $$ BEGIN IF NEW.name = 'slow' THEN PERFORM pg_sleep(1); END IF; RETURN NULL; END $$"
+        " $$ BEGIN IF NEW.name = 'slow' THEN PERFORM pg_advisory_xact_lock(7); END IF; RETURN NULL; END $$"
     )
+    # Its COMMIT stands still until it is ended; the unit that is made again goes on.
+    bench.admin.execute("SELECT pg_advisory_lock(7)")
     bench.admin.execute(
         f"CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON {workspaces.name} DEFERRABLE INITIALLY DEFERRED"
         " FOR EACH ROW EXECUTE FUNCTION slow()"
@@ -163,22 +168,23 @@ def test_a_backend_that_is_ended_while_it_commits_has_undone_the_unit_which_is_m
     ended: list[int] = []
 
     def end_it() -> None:
-        give_up = time.monotonic() + 10
+        give_up = time.monotonic() + PATIENCE_S
         while not ended and time.monotonic() < give_up:
             found = bench.admin.execute(
-                "SELECT pid FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND datname = current_database()"
+                "SELECT pid FROM pg_stat_activity WHERE wait_event = 'advisory' AND datname = current_database()"
             ).fetchall()
             ended.extend(pid for (pid,) in found)
             time.sleep(0.02)
         for pid in ended:
-            bench.admin.execute("SELECT pg_terminate_backend(%s, 2000)", [pid])
+            bench.admin.execute("SELECT pg_terminate_backend(%s, 60000)", [pid])
+        bench.admin.execute("SELECT pg_advisory_unlock(7)")
 
     ender = threading.Thread(target=end_it)
     ender.start()
     try:
         assert bench.insert("slow") == "wrote slow"
     finally:
-        ender.join(10)
+        ender.join(PATIENCE_S)
         bench.admin.execute("DROP FUNCTION slow() CASCADE")
 
     assert len(ended) == 1
@@ -208,7 +214,7 @@ def test_all_connections_that_died_at_once_cost_nobody_a_request(bench):
     gate = threading.Barrier(4)
 
     def look(connection: sa.Connection) -> list[str]:
-        gate.wait(10)
+        gate.wait(PATIENCE_S)
         return list(connection.execute(sa.select(workspaces.c.name)).scalars())
 
     def all_at_once() -> list[BaseException]:

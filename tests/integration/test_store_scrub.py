@@ -10,6 +10,7 @@ import sqlalchemy as sa
 
 from continuity.store import writer as module
 from continuity.store.schema import workspaces
+from tests.patience import PATIENCE_S
 
 
 def wal(store):
@@ -52,11 +53,16 @@ def test_a_reader_of_an_older_state_is_not_disturbed_and_it_is_done_later(sqlite
 
 def test_readers_and_writers_go_on_meanwhile(sqlite_store):
     stopping, failures = threading.Event(), []
+    is_resting, meeting = threading.Event(), threading.Barrier(7, timeout=PATIENCE_S)
+    is_resting.set()
 
     def repeat(work):
         number = 0
         try:
             while not stopping.is_set():
+                if is_resting.is_set():
+                    meeting.wait()
+                    meeting.wait()
                 work(f"{threading.get_ident()}-{number}")
                 number += 1
         except Exception as error:  # noqa: BLE001 - whatever it is, the test must say it
@@ -66,13 +72,23 @@ def test_readers_and_writers_go_on_meanwhile(sqlite_store):
     threads = [threading.Thread(target=repeat, args=(work,)) for work in works]
     for thread in threads:
         thread.start()
-    done = [sqlite_store.scrub() for _ in range(100)]
+    # While nobody reads or writes it is done, before the race and after it; at any instant of it it may be or not.
+    meeting.wait()
+    done = [sqlite_store.scrub()]
+    is_resting.clear()
+    meeting.wait()
+    for _ in range(100):
+        sqlite_store.scrub()
+    is_resting.set()
+    meeting.wait()
+    done.append(sqlite_store.scrub())
     stopping.set()
+    meeting.wait()
     for thread in threads:
         thread.join()
 
     assert failures == []
-    assert any(done)
+    assert done == [True, True]
 
 
 @pytest.mark.postgresql

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from continuity.client import Tool
 from observations.client import AtFlowsObserver, ContinuityObserver, record_charge
+from tests.sdk import waits
 from tests.sdk.scripts import SUCCESS, WORKFLOW, accepted, granted, world
 from tests.sdk.stub_server import serving
 
@@ -21,7 +21,7 @@ EVENTS = 3
 
 
 def hang(handler, _seen):
-    handler.server.leave.wait(30)
+    handler.server.leave.wait()
     handler.close_connection = True
 
 
@@ -62,16 +62,16 @@ def test_a_hostile_observer_changes_no_result_and_delays_two_seconds_an_event_at
     with serving(answer) as server:
         server.leave = threading.Event()
         observer = AtFlowsObserver(server.url, TOKEN)
-        with world(begin=[granted()], outcome=[accepted()], observer=observer) as there:
-            started = time.monotonic()
+        with world(begin=[granted()], outcome=[accepted()], observer=observer) as there, waits.noted() as waits_s:
             result = there.client.run_operation(WORKFLOW, "upload", {"upload": Tool(execute=execute)}, run_id="run-1")
-            took_s = time.monotonic() - started
+            # Whoever hangs or drips does so until now: no more than what is noted has kept the run.
             outcomes = there.server.calls("outcome")
             server.leave.set()
 
     assert result == {"url": "there"}
     assert len(outcomes) == 1
-    assert took_s < EVENTS * 2 + 2
+    assert len(waits_s) <= EVENTS
+    assert all(wait_s <= 2 for wait_s in waits_s)
 
 
 # --- The context variable ---

@@ -17,7 +17,8 @@ from observations import client as producer
 from observations.client import WorkersBusyError
 from observations.events import Event, EventName, parse_event
 from observations.usage import openai_usage
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, wait_for
+from tests.sdk import waits
 from tests.sdk.scripts import ABSENT, OPERATION, SUCCESS, WORKFLOW, accepted, completed, granted, world
 from tests.sdk.stub_server import serving
 
@@ -331,19 +332,22 @@ def test_a_slow_server_takes_two_seconds_of_the_caller_at_most_and_may_still_get
     arrived = threading.Event()
 
     def slow(handler, seen):
-        release.wait(PATIENCE_S)
-        take(handler, seen)
+        release.wait()
         arrived.set()
+        take(handler, seen)
 
-    with atflows(slow) as (_server, observer):
+    with atflows(slow) as (_server, observer), waits.noted() as waits_s:
         started = time.monotonic()
         with pytest.raises(TransportTimeoutError):
             observer.deliver(EVENT)
         waited_s = time.monotonic() - started
+        # The server answers only now: nothing but the two seconds has let the caller go.
+        assert not arrived.is_set()
         release.set()
 
         assert arrived.wait(PATIENCE_S)
-    assert 1.9 < waited_s < 2.5
+    assert waits_s == [2]
+    assert waited_s > 1.9
 
 
 def test_eight_senders_a_process_and_no_waiting_for_a_ninth():
@@ -352,14 +356,14 @@ def test_eight_senders_a_process_and_no_waiting_for_a_ninth():
 
     def stuck(handler, seen):
         waiting.release()
-        release.wait(PATIENCE_S)
+        release.wait()
         take(handler, seen)
 
     def deliver(observer):
         with pytest.raises(TransportTimeoutError):
             observer.deliver(EVENT)
 
-    with atflows(stuck) as (server, first), atflows() as (other_server, second):
+    with atflows(stuck) as (server, first), atflows() as (other_server, second), waits.noted() as waits_s:
         quick = AtFlowsObserver(server.url, PRODUCER_TOKEN, wait_s=0.2)
         threads = [threading.Thread(target=deliver, args=(quick,)) for _ in range(8)]
         for thread in threads:
@@ -368,11 +372,11 @@ def test_eight_senders_a_process_and_no_waiting_for_a_ninth():
             thread.join()
             assert waiting.acquire(timeout=PATIENCE_S)
 
-        started = time.monotonic()
+        assert waits_s == [0.2] * 8
         for observer in (first, second):
             with pytest.raises(WorkersBusyError):
                 observer.deliver(EVENT)
-        assert time.monotonic() - started < 0.5
+        assert waits_s == [0.2] * 8, "who was sent away had to wait"
         assert other_server.seen == []
 
         release.set()
@@ -383,14 +387,15 @@ def test_eight_senders_a_process_and_no_waiting_for_a_ninth():
 
 def until_free(observer):
     """Deliver once the stuck senders have gone on."""
-    for _ in range(100):
+
+    def is_taken():
         try:
             observer.deliver(EVENT)
         except WorkersBusyError:
-            time.sleep(0.05)
-        else:
-            return
-    pytest.fail("The senders never became free again.")
+            return False
+        return True
+
+    wait_for(is_taken, what="the senders never became free again")
 
 
 def test_a_sender_never_keeps_the_process_alive():

@@ -11,6 +11,7 @@ import pytest
 from continuity.errors import KeySourceError
 from continuity.vault import Keyring, cleartext
 from continuity.vault.transit import TransitKeyProvider, TransitSettings
+from tests.patience import PATIENCE_S
 from tests.transit import ANSWERS, TOKEN, running
 
 
@@ -29,7 +30,7 @@ def folder(tmp_path):
     return tmp_path
 
 
-def provider_in(folder, transit, *, timeout_s=5, **fields):
+def provider_in(folder, transit, *, timeout_s=PATIENCE_S, **fields):
     named = {"url": transit.url, "mount": "transit", "key": "atmem", "token_file": folder / "token", **fields}
     return TransitKeyProvider(folder / "vault.transit", TransitSettings(**named), timeout_s=timeout_s)
 
@@ -117,6 +118,7 @@ def test_a_slow_service_is_given_up_in_time(folder, transit, provider):
 
     with pytest.raises(KeySourceError, match="does not answer in time"):
         provider_in(folder, transit, timeout_s=1).load()
+    transit.may_answer.set()
 
 
 def test_a_service_that_is_not_there_is_said_so(folder, transit, provider):
