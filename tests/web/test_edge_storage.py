@@ -38,6 +38,7 @@ def test_while_another_process_writes_for_long_writers_are_told_to_come_back_and
     assert written.status == 503
     assert int(written.headers["Retry-After"]) >= 1
     assert json.loads(written.text)["error"]["code"] == "storage_unavailable"
-    assert write_s < 15
-    assert (read.status, read_s < 2) == (200, True)
+    # Both while the other process held it.
+    assert write_s < PATIENCE_S
+    assert (read.status, read_s < PATIENCE_S) == (200, True)
     assert after.status == 401
