@@ -19,7 +19,7 @@ from click.testing import CliRunner
 
 from app import instance
 from app.cli import main
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, wait_for
 from tests.servers import ROOT, RunningServer, environment, initialised, start, stop
 
 
@@ -231,7 +231,7 @@ def test_several_workers_share_one_port_and_one_that_dies_is_replaced(postgresql
     server = start(instance, "--workers", "3", "--threads", "2", extra=extra)
     try:
         assert get(server, "/readyz")[0] == 200
-        first = children(server.process.pid)
+        first = wait_for(lambda: (found := children(server.process.pid)) and len(found) == 3 and found)
         os.kill(first[0], signal.SIGKILL)
         deadline = time.monotonic() + PATIENCE_S
         while (now := children(server.process.pid)) == first or len(now) != 3:
@@ -251,7 +251,7 @@ def test_workers_whose_parent_is_killed_do_not_stay(postgresql_server, tmp_path)
     extra = {"ATMEM_DATABASE_URL": postgresql_server.url(postgresql_server.create())}
     server = start(initialised(tmp_path / "instance", extra), "--workers", "2", extra=extra)
     get(server, "/readyz")
-    workers = children(server.process.pid)
+    workers = wait_for(lambda: (found := children(server.process.pid)) and len(found) == 2 and found)
     stop(server)
 
     deadline = time.monotonic() + PATIENCE_S

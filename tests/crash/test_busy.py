@@ -13,7 +13,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from continuity.client import ContinuityClient
+from continuity.store.store import WRITE_WAIT_S
 from tests.crash.stage import NAME, staged
+from tests.patience import PATIENCE_S, wait_for
 
 HELD_S = 4
 WRITERS = 40
@@ -42,7 +44,7 @@ def ask(stage, method, path, body=None):
     """Return status, headers and how long it took."""
     parts = urlsplit(stage.url)
     started = time.monotonic()
-    with closing(http.client.HTTPConnection(parts.hostname, parts.port, timeout=40)) as connection:
+    with closing(http.client.HTTPConnection(parts.hostname, parts.port, timeout=PATIENCE_S)) as connection:
         headers = {"Authorization": f"Bearer {stage.token}", "Content-Type": "application/json"}
         connection.request(method, path, None if body is None else json.dumps(body), headers)
         reply = connection.getresponse()
@@ -60,11 +62,13 @@ def test_while_the_lock_is_held_for_long_one_thread_waits_and_everybody_else_is_
     }  # fmt: skip
     written, read, told = [], [], []
     stopping = threading.Event()
+    told_often = [0] * WRITERS
 
     def write(number):
         while not stopping.wait(0.2):
             body = {"name": NAME, "run_id": f"r{number}", "attempt_id": f"a{number}-{time.monotonic_ns()}"}
             written.append(ask(stage, "POST", f"/v1/continuity/{workflows[number % 4]}/begin", body))
+            told_often[number] += written[-1][0] == 503
 
     def look():
         while not stopping.wait(0.2):
@@ -81,6 +85,8 @@ def test_while_the_lock_is_held_for_long_one_thread_waits_and_everybody_else_is_
         for thread in threads:
             thread.start()
         time.sleep(HELD_S)
+        # While the lock is held, whatever the machine's speed: everybody but one is told, again and again.
+        wait_for(lambda: sum(times >= 3 for times in told_often) >= WRITERS - 1 and len(read) >= 3)
         stopping.set()
     for thread in threads:
         thread.join()
@@ -88,9 +94,10 @@ def test_while_the_lock_is_held_for_long_one_thread_waits_and_everybody_else_is_
     refused = [headers for status, headers, _ in written if status == 503]
     assert len(refused) > 2 * WRITERS
     assert {headers["Retry-After"] for headers in refused} == {"1"}
-    assert max(took_s for *_, took_s in written) < 8
+    assert max(took_s for *_, took_s in written) < PATIENCE_S
     assert {status for status, *_ in read} == {200}
-    assert sorted(took_s for *_, took_s in read)[len(read) // 2] < 1
+    # Sooner than one that waits for the lock learns that it waits in vain.
+    assert sorted(took_s for *_, took_s in read)[len(read) // 2] < WRITE_WAIT_S
     # The receipt was sent again with the same body until it was taken, within its lease.
     assert [(reply["accepted"], reply.get("replayed")) for reply in told] == [(True, None)]
     last = stage.case("none", tmp_path).workflow_id

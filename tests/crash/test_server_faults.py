@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from urllib.parse import urlsplit
 
 import pytest
@@ -176,13 +176,16 @@ def test_a_server_that_is_told_to_stop_twice_finishes_what_was_begun_and_ends_in
         time.sleep(0.1)
         os.kill(own.process, signal.SIGINT)
         os.kill(own.process, signal.SIGTERM)
-        connection.sendall(body[10:])
-        reply = connection.recv(65_536)
+        # It may have ended before it has heard of the request at all.
+        reply = b""
+        with suppress(ConnectionError):
+            connection.sendall(body[10:])
+            reply = connection.recv(65_536)
     status = own.forks.wait(own.process)
     took_s = time.monotonic() - started
     own.start()
 
-    assert (status, took_s < 12) == (0, True)
+    assert (status, took_s < PATIENCE_S) == (0, True)
     assert own.problems() == []
     attempts = own.operator.get_workflow(case.workflow_id)["operations"][0]["attempts"]
     # Whether the request was still taken or not: what was answered is what is recorded.

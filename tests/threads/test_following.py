@@ -11,12 +11,13 @@ from itertools import islice
 
 import pytest
 
+from app.streaming import STREAM_S
 from continuity.errors import ConflictError, NotFoundError, TransportError, UnavailableError
 from continuity.thread_requests import Position
 from continuity.threads import following as threads_following
 from continuity.threads.client import ThreadClient
 from continuity.threads.following import Following
-from tests.patience import wait_for
+from tests.patience import PATIENCE_S, wait_for
 
 
 def drained(client, thread_id, *, until):
@@ -65,6 +66,9 @@ def test_a_follower_holds_what_a_snapshot_shows(town):
     assert updates[-1].view["thread"]["state"] == "idle"
 
 
+LEAST_CUTS = 4
+
+
 class Cutting(ThreadClient):
     """Its streams break after a few bytes, and some of its answers are lost."""
 
@@ -76,7 +80,8 @@ class Cutting(ThreadClient):
             yield self._cut(pieces)
 
     def _cut(self, pieces):
-        left = random.randrange(20, 6_000)
+        # The first ones early, so that they are met whatever the others are.
+        left = random.randrange(20, 6_000 if Cutting.cuts >= LEAST_CUTS else 600)
         for piece in pieces:
             if len(piece) >= left:
                 Cutting.cuts += 1
@@ -90,12 +95,16 @@ def test_streams_that_break_in_the_middle_lose_and_repeat_nothing(town):
     hand, ann = town.by_hand(), town.talker()
     thread = hand.thread(ann)
     client = Cutting(town.url, town.application, subject="ann", pause=lambda event, _s: event.wait(0.01))
+    Cutting.cuts = 0
     ann.message(thread, "Hello")
     claimed = hand.claim()
     first = client.snapshot(thread)
 
     def write():
-        for number in range(60):
+        number, ends_at_s = 0, time.monotonic() + PATIENCE_S
+        # Until enough was cut: a reader that is slow beside the writer is told of much at once.
+        while number < 60 or (Cutting.cuts < LEAST_CUTS and time.monotonic() < ends_at_s):
+            number += 1
             hand.say(claimed, f"m{number}", f"part {number}", " and more")
         hand.write(claimed, "settle")
 
@@ -110,7 +119,7 @@ def test_streams_that_break_in_the_middle_lose_and_repeat_nothing(town):
     assert seqs == list(range(start + 1, start + 1 + len(seqs)))
     assert [update for update in updates if update.record is None] == updates[:1]
     assert same(updates[-1].view, ann.snapshot(thread))
-    assert Cutting.cuts > 3
+    assert Cutting.cuts >= LEAST_CUTS
 
 
 class Endless:
@@ -180,8 +189,9 @@ def test_whoever_leaves_a_stream_leaves_a_place_for_others(town):
 
     began_s = time.monotonic()
     for _ in range(8):
-        wait_for(opened, timeout_s=3, what="a place is kept for somebody who has left")
-    assert time.monotonic() - began_s < 8
+        wait_for(opened, what="a place is kept for somebody who has left")
+    # Not when the stream would have ended by itself.
+    assert time.monotonic() - began_s < STREAM_S
 
 
 class Full:
