@@ -29,6 +29,13 @@ EVENT = Event(
 )  # fmt: skip
 
 
+@pytest.fixture(autouse=True)
+def _nobody_sends():
+    waits.until_nobody_sends()
+    yield
+    waits.until_nobody_sends()
+
+
 def take(handler, _seen):
     handler.reply({"accepted": True, "replayed": False})
 
@@ -333,8 +340,8 @@ def test_a_slow_server_takes_two_seconds_of_the_caller_at_most_and_may_still_get
 
     def slow(handler, seen):
         release.wait()
-        arrived.set()
         take(handler, seen)
+        arrived.set()
 
     with atflows(slow) as (_server, observer), waits.noted() as waits_s:
         started = time.monotonic()

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from observations import client
+from tests.patience import wait_for
 
 
 class _Noting(threading.Event):
@@ -20,6 +21,11 @@ class _Noting(threading.Event):
     def wait(self, timeout: float | None = None) -> bool:
         self._waits_s.append(timeout)
         return super().wait(timeout)
+
+
+def until_nobody_sends() -> None:
+    """Wait for senders of a test that is over: they hold places of the process until their server lets them go."""
+    wait_for(lambda: not any(thread.name == "atflows-sender" for thread in threading.enumerate()))
 
 
 @contextmanager
