@@ -8,10 +8,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-import waitress
-
+from app.connections import Patience
+from app.serving import Server, address_of, listen
 from continuity.services.callers import Role
 from tests.servers import Instance
 from tests.web.scenes import Stage
@@ -39,13 +39,13 @@ def opened(instance: Instance) -> Iterator[Hall]:
         stage = Stage(site)
         for username, role in (("op", Role.OPERATOR), ("inv", Role.INVESTIGATOR)):
             site.person(username, role)
-        server = waitress.create_server(
-            site.app, listen="127.0.0.1:0", threads=THREADS, clear_untrusted_proxy_headers=True
-        )
-        thread = threading.Thread(target=server.run, daemon=True)
+        listener = listen("127.0.0.1", 0)
+        settings = replace(site.wiring.settings, threads=THREADS)
+        server = Server(site.app, listener, settings, patience=Patience(drain_s=0.1))
+        thread = threading.Thread(target=server.serve, daemon=True)
         thread.start()
         try:
-            yield Hall(site, stage, f"http://127.0.0.1:{server.effective_port}")
+            yield Hall(site, stage, address_of(listener))
         finally:
-            server.close()
+            server.stop()
             thread.join()
